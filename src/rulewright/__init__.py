@@ -1,0 +1,70 @@
+"""Rulewright learns logical rules from data and puts them to work inside neural networks.
+
+    import rulewright as rw
+
+Names load on first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rulewright import datasets
+    from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
+    from rulewright.engine import Engine
+    from rulewright.errors import RulewrightError
+    from rulewright.io import read_facts, read_rules, write_facts
+    from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
+    from rulewright.reason import apply
+
+_HOME = {
+    "Engine": "engine",
+    "KnowledgeBase": "data",
+    "KnowledgeBaseBuilder": "data",
+    "Rule": "logic",
+    "RuleSet": "logic",
+    "RulewrightError": "errors",
+    "apply": "reason",
+    "parse_formula": "logic",
+    "parse_rule": "logic",
+    "parse_rules": "logic",
+    "read_facts": "io",
+    "read_rules": "io",
+    "write_facts": "io",
+}
+
+__all__ = [
+    "Engine",
+    "KnowledgeBase",
+    "KnowledgeBaseBuilder",
+    "Rule",
+    "RuleSet",
+    "RulewrightError",
+    "apply",
+    "datasets",
+    "parse_formula",
+    "parse_rule",
+    "parse_rules",
+    "read_facts",
+    "read_rules",
+    "write_facts",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        value = getattr(import_module(f"rulewright.{_HOME[name]}"), name)
+    elif name == "datasets":
+        value = import_module("rulewright.datasets")
+    else:
+        raise AttributeError(f"module 'rulewright' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

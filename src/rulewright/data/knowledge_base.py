@@ -1,0 +1,349 @@
+"""The knowledge base: typed entities, predicates of any arity, and their facts as integer columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright.data.facts import Column, FactTable, distinct_rows, empty_columns, group_by_signature, signature
+from rulewright.data.vocabulary import Domain
+from rulewright.errors import DataError, unknown_name
+from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
+
+if TYPE_CHECKING:
+    import torch
+    from scipy.sparse import csr_array
+
+    from rulewright.data.summary import Summary
+
+Value = str | int | float
+
+
+class KnowledgeBase:
+    """Facts over typed entities. Immutable: what changes it returns another one that shares what stayed.
+
+    Facts are true or observed false; what is neither is unknown, or false where the predicate is closed. Entities
+    may live in worlds (documents, images) that no fact crosses. ``splits`` holds further facts over the same
+    entities, such as valid and test.
+
+    >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+    >>> kb.tuples("parent_of")
+    [('ann', 'bob'), ('bob', 'cid')]
+    >>> kb
+    KnowledgeBase(3 entities, 1 predicate, 2 facts)
+    """
+
+    def __init__(
+        self,
+        domains: Mapping[str, Domain],
+        predicates: Iterable[PredicateDeclaration],
+        facts: Mapping[str, FactTable],
+        false_facts: Mapping[str, FactTable] | None = None,
+        *,
+        closed: Iterable[str] = (),
+        worlds: Sequence[str] = (),
+        splits: Mapping[str, KnowledgeBase] | None = None,
+        duplicates: int = 0,
+    ) -> None:
+        self.domains: Mapping[str, Domain] = dict(domains)
+        self.predicates: Mapping[str, PredicateDeclaration] = {each.name: each for each in predicates}
+        self.closed: frozenset[str] = frozenset(closed)
+        self.worlds: tuple[str, ...] = tuple(worlds)
+        self.splits: Mapping[str, KnowledgeBase] = dict(splits or {})
+        self.duplicates = duplicates
+        self._tables: dict[bool, Mapping[str, FactTable]] = {True: dict(facts), False: dict(false_facts or {})}
+        self._numbers = {name: number for number, name in enumerate(self.predicates)}
+        for name in self.closed - set(self.predicates):
+            raise unknown_name("predicate", name, self.predicates)
+        for declaration in self.predicates.values():
+            for each in declaration.types:
+                if each != NUMBER_TYPE and each not in self.domains:
+                    raise unknown_name("type", each, self.domains)
+
+    @classmethod
+    def from_triples(cls, triples: Iterable[tuple[str, str, str]]) -> KnowledgeBase:
+        """Build a knowledge base from (head, relation, tail) labels."""
+        return cls.from_facts((relation, head, tail) for head, relation, tail in triples)
+
+    @classmethod
+    def from_facts(cls, facts: Iterable[tuple[Value, ...]]) -> KnowledgeBase:
+        """Build a knowledge base from tuples (predicate, argument, …); numbers among the arguments stay numbers.
+
+        >>> KnowledgeBase.from_facts([("age", "ann", 42), ("tall", "ann")]).tuples("age")
+        [('ann', 42.0)]
+        """
+        from rulewright.data.builder import KnowledgeBaseBuilder
+
+        builder = KnowledgeBaseBuilder()
+        for name, *args in facts:
+            builder.add(str(name), args)
+        return builder.build()
+
+    @classmethod
+    def from_columns(
+        cls,
+        domains: Mapping[str, Domain],
+        predicates: Iterable[PredicateDeclaration],
+        columns: Mapping[str, Sequence[Column]],
+        false_columns: Mapping[str, Sequence[Column]] | None = None,
+        **options: Any,
+    ) -> KnowledgeBase:
+        """Build a knowledge base from each predicate's columns of ids; repeated rows are dropped."""
+        declared = {each.name: each for each in predicates}
+        distinct = {name: distinct_rows(parts) for name, parts in columns.items()}
+        dropped = sum(len(columns[name][0]) - len(distinct[name][0]) for name in columns)
+        false = {name: distinct_rows(parts) for name, parts in (false_columns or {}).items()}
+        return cls(
+            domains,
+            declared.values(),
+            group_by_signature(declared, distinct),
+            group_by_signature(declared, false),
+            duplicates=dropped,
+            **options,
+        )
+
+    # What is in it
+
+    @property
+    def n_facts(self) -> int:
+        """The number of true facts."""
+        return sum(len(table) for table in self._tables[True].values())
+
+    @property
+    def n_false_facts(self) -> int:
+        """The number of facts observed to be false."""
+        return sum(len(table) for table in self._tables[False].values())
+
+    @property
+    def n_entities(self) -> int:
+        """The number of entities of all types."""
+        return sum(len(domain) for domain in self.domains.values())
+
+    def predicate(self, name: str) -> PredicateDeclaration:
+        """Return a predicate's declaration; an unknown name is an error that lists near ones."""
+        try:
+            return self.predicates[name]
+        except KeyError:
+            raise unknown_name("predicate", name, self.predicates) from None
+
+    def number_of(self, name: str) -> int:
+        """Return the number that stands for a predicate in the tables."""
+        self.predicate(name)
+        return self._numbers[name]
+
+    def tables(self, *, truth: bool = True) -> Mapping[str, FactTable]:
+        """Return the fact tables by signature: the true facts, or those observed false."""
+        return self._tables[truth]
+
+    def columns(self, name: str, *, truth: bool = True) -> tuple[Column, ...]:
+        """Return a predicate's facts as columns of ids, numbers and (last, where it has them) classes; views."""
+        kind = signature(self.predicate(name))
+        table = self._tables[truth].get(kind)
+        return empty_columns(kind) if table is None else table.of(self._numbers[name])
+
+    def count(self, name: str, *, truth: bool = True) -> int:
+        """Return the number of a predicate's facts."""
+        return len(self.columns(name, truth=truth)[0])
+
+    def tuples(self, name: str, *, truth: bool = True) -> list[tuple[Value, ...]]:
+        """Return a predicate's facts as tuples of labels; a multi-class fact ends with its class."""
+        return self.labelled(name, self.columns(name, truth=truth))
+
+    def labelled(self, name: str, columns: Sequence[Column]) -> list[tuple[Value, ...]]:
+        """Turn columns of a predicate into tuples of labels."""
+        declaration = self.predicate(name)
+        parts: list[list[Value]] = []
+        for each, column in zip(declaration.types, columns, strict=False):
+            parts.append(column.tolist() if each == NUMBER_TYPE else self.domains[each].labels_of(column).tolist())
+        if declaration.classes is not None:
+            parts.append([declaration.classes[number] for number in columns[-1]])
+        return list(zip(*parts, strict=True))
+
+    def facts(self, *, truth: bool = True) -> Iterator[tuple[str, tuple[Value, ...]]]:
+        """Yield every fact as (predicate, labels), predicate by predicate."""
+        for name in self.predicates:
+            for values in self.tuples(name, truth=truth):
+                yield name, values
+
+    def contains(self, name: str, *args: Value, truth: bool = True) -> bool:
+        """Tell whether a fact is known.
+
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
+        >>> kb.contains("parent_of", "ann", "bob"), kb.contains("parent_of", "bob", "ann")
+        (True, False)
+        """
+        declaration = self.predicate(name)
+        columns = self.columns(name, truth=truth)
+        if len(args) != len(columns):
+            raise DataError(f"{name} has {len(columns)} arguments, got {len(args)}")
+        match = np.ones(len(columns[0]), dtype=bool)
+        for position, (arg, column) in enumerate(zip(args, columns, strict=True)):
+            match &= column == self._code(declaration, position, arg)
+        return bool(match.any())
+
+    def _code(self, declaration: PredicateDeclaration, position: int, arg: Value) -> float:
+        if position == declaration.arity:
+            classes = declaration.classes or ()
+            return classes.index(str(arg)) if arg in classes else -1
+        kind = declaration.types[position]
+        if kind == NUMBER_TYPE:
+            return float(arg)
+        found = self.domains[kind].find(str(arg))
+        return -1 if found is None else found
+
+    @cached_property
+    def world_of(self) -> npt.NDArray[np.int32] | None:
+        """The world of every entity, by id; None where there is one world."""
+        parts = [domain.worlds for domain in self.domains.values()]
+        if not self.worlds or any(part is None for part in parts):
+            return None
+        return np.concatenate([part for part in parts if part is not None])
+
+    # Other knowledge bases made from it
+
+    def derived(
+        self, tables: Mapping[str, FactTable], false_tables: Mapping[str, FactTable] | None = None
+    ) -> KnowledgeBase:
+        """Return a knowledge base over the same entities and predicates with other facts and no splits."""
+        return KnowledgeBase(
+            self.domains, self.predicates.values(), tables, false_tables, closed=self.closed, worlds=self.worlds
+        )
+
+    def with_splits(self, splits: Mapping[str, KnowledgeBase]) -> KnowledgeBase:
+        """Return the same facts with other splits."""
+        return KnowledgeBase(
+            self.domains,
+            self.predicates.values(),
+            self._tables[True],
+            self._tables[False],
+            closed=self.closed,
+            worlds=self.worlds,
+            splits=splits,
+            duplicates=self.duplicates,
+        )
+
+    def split(self, name: str) -> KnowledgeBase:
+        """Return one of the splits; an unknown name is an error that lists them."""
+        if name not in self.splits:
+            raise unknown_name("split", name, self.splits)
+        return self.splits[name]
+
+    def hold_out(
+        self, share: float, *, seed: int = 0, predicates: Iterable[str] | None = None
+    ) -> tuple[KnowledgeBase, KnowledgeBase]:
+        """Split the true facts at random into those kept and a ``share`` held out, the same for the same seed.
+
+        >>> kb = KnowledgeBase.from_triples((str(i), "next", str(i + 1)) for i in range(100))
+        >>> [part.n_facts for part in kb.hold_out(0.1)]
+        [90, 10]
+        """
+        if not 0 <= share <= 1:
+            raise DataError(f"share must lie in [0, 1], got {share}")
+        chosen = None if predicates is None else [self.number_of(name) for name in predicates]
+        random = np.random.default_rng(seed)
+        kept: dict[str, FactTable] = {}
+        hidden: dict[str, FactTable] = {}
+        for kind, table in self._tables[True].items():
+            rows = np.arange(len(table)) if chosen is None else np.flatnonzero(np.isin(table.predicate, chosen))
+            out = np.zeros(len(table), dtype=bool)
+            out[random.choice(rows, size=round(share * len(rows)), replace=False)] = True
+            kept[kind], hidden[kind] = table.kept(~out), table.kept(out)
+        return self.derived(kept, self._tables[False]), self.derived(hidden)
+
+    def in_worlds(self, names: Iterable[str]) -> KnowledgeBase:
+        """Return the facts of some worlds, over the same entities."""
+        world_of = self.world_of
+        if world_of is None:
+            raise DataError("this knowledge base is one world; there are none to choose from")
+        position = {name: number for number, name in enumerate(self.worlds)}
+        wanted = np.zeros(len(self.worlds), dtype=bool)
+        for name in names:
+            if name not in position:
+                raise unknown_name("world", name, self.worlds)
+            wanted[position[name]] = True
+
+        def chosen(table: FactTable) -> FactTable:
+            place = table.signature.find("e")
+            return table if place < 0 else table.kept(wanted[world_of[table.columns[place]]])
+
+        true, false = ({kind: chosen(table) for kind, table in self._tables[truth].items()} for truth in (True, False))
+        return self.derived(true, false)
+
+    # Views made on demand
+
+    def matrix(self, name: str) -> csr_array:
+        """Return a predicate's true facts as a sparse 0/1 matrix (arity 2) or column (arity 1).
+
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+        >>> kb.matrix("parent_of").sum(axis=1).tolist()
+        [1.0, 1.0, 0.0]
+        """
+        from scipy.sparse import csr_array
+
+        declaration = self.predicate(name)
+        if signature(declaration) not in ("e", "ee"):
+            raise DataError(f"only predicates over one or two entities have a matrix, got {declaration}")
+        places = [self.domains[each] for each in declaration.types]
+        positions = [column - place.start for column, place in zip(self.columns(name), places, strict=True)]
+        if declaration.arity == 1:
+            positions.append(np.zeros_like(positions[0]))
+        shape = (len(places[0]), len(places[1]) if declaration.arity == 2 else 1)
+        return csr_array((np.ones(len(positions[0])), (positions[0], positions[1])), shape=shape)
+
+    def tensor(self, name: str, *, world: str | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a predicate as dense tensors (value, observed) over its domains, or over one world's entities.
+
+        The value is a boolean, or the class number where the predicate is multi-class; where ``observed`` is
+        False it means nothing. A closed predicate is observed everywhere.
+
+        >>> kb = KnowledgeBase.from_facts([("tall", "ann"), ("likes", "ann", "bob")])
+        >>> value, observed = kb.tensor("likes")
+        >>> value.tolist(), observed.tolist()
+        ([[False, True], [False, False]], [[False, True], [False, False]])
+        """
+        import torch
+
+        declaration = self.predicate(name)
+        if NUMBER_TYPE in declaration.types:
+            raise DataError(f"{declaration} has a numeric argument and so no dense tensor")
+        number = None
+        if world is not None:
+            if world not in self.worlds:
+                raise unknown_name("world", world, self.worlds)
+            number = self.worlds.index(world)
+        members = [self.domains[each].members(number) for each in declaration.types]
+        shape = [len(each) for each in members]
+        value = torch.zeros(shape, dtype=torch.bool if declaration.classes is None else torch.long)
+        observed = torch.full(shape, name in self.closed, dtype=torch.bool)
+        for truth in (True, False):
+            columns = self.columns(name, truth=truth)
+            positions = [np.searchsorted(ids, column) for ids, column in zip(members, columns, strict=False)]
+            inside = np.ones(len(columns[0]), dtype=bool)
+            for ids, column, position in zip(members, columns, positions, strict=False):
+                inside &= position < len(ids)
+                inside[inside] &= ids[position[inside]] == column[inside]
+            index = tuple(torch.from_numpy(position[inside]) for position in positions)
+            observed[index] = True
+            if truth:
+                value[index] = True if declaration.classes is None else torch.from_numpy(columns[-1][inside]).long()
+        return value, observed
+
+    def summary(self) -> Summary:
+        """Return the figures a person asks for first."""
+        from rulewright.data.summary import summarise
+
+        return summarise(self)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.n_entities:,} entities", f"{len(self.predicates):,} predicates", f"{self.n_facts:,} facts"]
+        if self.n_false_facts:
+            parts.append(f"{self.n_false_facts:,} observed false")
+        if self.worlds:
+            parts.append(f"{len(self.worlds):,} worlds")
+        parts += [f"{name}: {split.n_facts:,}" for name, split in self.splits.items()]
+        text = ", ".join(parts)
+        return f"KnowledgeBase({text.replace('1 predicates', '1 predicate') if len(self.predicates) == 1 else text})"

@@ -1,0 +1,85 @@
+"""Labels outside, integers inside: the entities of one type and the numbers they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright.errors import DataError, unknown_name
+
+Ids = npt.NDArray[np.int32]
+
+
+class Domain:
+    """The entities of one type. Their ids are ``start … start + len − 1``; no two types share an id.
+
+    >>> people = Domain("person", ["ann", "bob"], start=10)
+    >>> people.id_of("bob"), people.labels_of(np.array([10, 11])).tolist()
+    (11, ['ann', 'bob'])
+    """
+
+    def __init__(
+        self, name: str, labels: Sequence[str] | npt.NDArray[Any], *, start: int = 0, worlds: Ids | None = None
+    ) -> None:
+        self.name = name
+        self.labels: npt.NDArray[Any] = np.empty(len(labels), dtype=object)
+        self.labels[:] = labels
+        self.start = start
+        self.worlds = worlds
+        if worlds is not None and len(worlds) != len(self.labels):
+            raise DataError(f"type {name} has {len(self.labels)} entities but {len(worlds)} worlds")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: str) -> bool:
+        return label in self._positions
+
+    def __repr__(self) -> str:
+        return f"Domain({self.name!r}, {len(self)} entities)"
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        positions = {label: position for position, label in enumerate(self.labels)}
+        if len(positions) != len(self.labels):
+            raise DataError(f"type {self.name} has the same label twice")
+        return positions
+
+    def id_of(self, label: str) -> int:
+        """Return an entity's id."""
+        try:
+            return self.start + self._positions[label]
+        except KeyError:
+            raise unknown_name(self.name, label, self._positions) from None
+
+    def find(self, label: str) -> int | None:
+        """Return an entity's id, or None where there is no such entity."""
+        position = self._positions.get(label)
+        return None if position is None else self.start + position
+
+    def labels_of(self, ids: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the labels of ids."""
+        found: npt.NDArray[Any] = self.labels[np.asarray(ids) - self.start]
+        return found
+
+    def members(self, world: int | None = None) -> Ids:
+        """Return the ids of all entities, or of those in one world, in order."""
+        if world is None or self.worlds is None:
+            return np.arange(self.start, self.start + len(self), dtype=np.int32)
+        return (np.flatnonzero(self.worlds == world) + self.start).astype(np.int32)
+
+
+def laid_out(domains: Iterable[tuple[str, Sequence[str] | npt.NDArray[Any], Ids | None]]) -> dict[str, Domain]:
+    """Give each type its own range of ids, one after the other."""
+    result: dict[str, Domain] = {}
+    start = 0
+    for name, labels, worlds in domains:
+        result[name] = Domain(name, labels, start=start, worlds=worlds)
+        start += len(labels)
+    if start > np.iinfo(np.int32).max:
+        raise DataError(f"{start:,} entities are more than the 2,147,483,647 that ids can count")
+    return result

@@ -1,0 +1,97 @@
+"""Reading and writing whole files: compressed or not, always decoded, never half written."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from rulewright.errors import FileError, ParseError
+
+STDIO = "-"
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return a file's bytes, decompressed if it is gzip by content; ``-`` is standard input."""
+    name = os.fspath(path)
+    try:
+        content = sys.stdin.buffer.read() if name == STDIO else Path(name).read_bytes()
+        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise ParseError(f"not a complete gzip file: {error}", file=name) from None
+    except OSError as error:
+        raise cannot("read", name, error) from None
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return a file's text: UTF-8 (a byte-order mark is dropped) or UTF-16 with a mark; anything else is an error."""
+    return decode(read_bytes(path), file=os.fspath(path))
+
+
+def decode(content: bytes, *, file: str) -> str:
+    r"""Decode text, naming the line of the first byte that is not.
+
+    >>> decode(b"caf\xc3\xa9", file="a.tsv")
+    'café'
+    >>> decode(b"ok\ncaf\xe9", file="a.tsv")
+    Traceback (most recent call last):
+    ...
+    rulewright.errors.ParseError: a.tsv:2: byte 0xe9 is not UTF-8 text; convert the file, e.g. iconv -f latin1 -t utf-8
+    """
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        try:
+            return content.decode("utf-16").replace("\r\n", "\n")
+        except UnicodeDecodeError:
+            raise ParseError("neither UTF-8 nor UTF-16 text", file=file) from None
+    if b"\x00" in content[:8192]:
+        raise ParseError("a binary file, not text", file=file)
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = content[error.start]
+        raise ParseError(
+            f"byte 0x{byte:02x} is not UTF-8 text; convert the file, e.g. iconv -f latin1 -t utf-8",
+            file=file,
+            line=line,
+        ) from None
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file in one step: a reader sees the old content or the new, never a part; ``-`` is standard output."""
+    name = os.fspath(path)
+    if name == STDIO:
+        sys.stdout.write(text)
+        return
+    content = text.encode()
+    write_bytes(name, gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write bytes to a file in one step."""
+    target = Path(path)
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+            temporary = file.name
+            file.write(content)
+        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(target)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise cannot("write", os.fspath(path), error) from None
+
+
+def cannot(action: str, name: str, error: OSError) -> FileError:
+    """Turn an operating system error into one line: what could not be done, to which file, and why."""
+    return FileError(f"cannot {action} {name}: {error.strerror or error}")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,80 @@
+"""Chain rules: a head that joins the two ends of a path of relations, each walked forwards or backwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rulewright.logic.rules import Rule
+from rulewright.logic.terms import Atom, Variable
+
+
+class Step(NamedTuple):
+    """One relation of a path; ``inverse`` where it is walked from its second argument to its first."""
+
+    relation: str
+    inverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """``head(v0, vn) ← r1(v0, v1) ∧ … ∧ rn(vn-1, vn)`` over relations and their inverses.
+
+    >>> from rulewright.logic import parse_rule
+    >>> chain = Chain.of(parse_rule("parent_of(X, Z) :- spouse_of(X, Y), child_of(Z, Y)."))
+    >>> chain.head, chain.steps
+    ('parent_of', (Step(relation='spouse_of', inverse=False), Step(relation='child_of', inverse=True)))
+    >>> print(chain.rule())
+    parent_of(V0, V2) :- spouse_of(V0, V1), child_of(V2, V1).
+    """
+
+    head: str
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, rule: Rule) -> Chain | None:
+        """Read a rule as a chain, in whatever order its body stands; None where it is none."""
+        head = rule.head
+        atoms = [part for part in rule.body if isinstance(part, Atom) and part.arity == 2]
+        if not isinstance(head, Atom) or head.arity != 2 or len(atoms) != len(rule.body):
+            return None
+        place, end = head.args
+        left = list(atoms)
+        visited = [place]
+        steps = []
+        while left:
+            touching = [atom for atom in left if place in atom.args]
+            if len(touching) != 1:
+                return None
+            atom = touching[0]
+            left.remove(atom)
+            inverse = atom.args[0] != place
+            place = atom.args[0 if inverse else 1]
+            if not isinstance(place, Variable) or place in visited:
+                return None
+            visited.append(place)
+            steps.append(Step(str(atom.predicate), inverse))
+        return cls(str(head.predicate), tuple(steps)) if place == end else None
+
+    def mirror(self) -> tuple[Step, ...]:
+        """Return the steps walked from the other end: what the inverse of the head joins."""
+        return tuple(Step(step.relation, not step.inverse) for step in reversed(self.steps))
+
+    @classmethod
+    def oriented(cls, head: Step, steps: tuple[Step, ...]) -> Chain:
+        """Build a chain whose head may be inverse: then the rule is mirrored, for heads are never inverse.
+
+        >>> Chain.oriented(Step("p", inverse=True), (Step("q"), Step("r", inverse=True)))
+        Chain(head='p', steps=(Step(relation='r', inverse=False), Step(relation='q', inverse=True)))
+        """
+        chain = cls(head.relation, steps)
+        return cls(head.relation, chain.mirror()) if head.inverse else chain
+
+    def rule(self, confidence: float = 1.0) -> Rule:
+        """Write the chain as a rule over V0 … Vn."""
+        places = [Variable(f"V{index}") for index in range(len(self.steps) + 1)]
+        body = tuple(
+            Atom(step.relation, (after, before) if step.inverse else (before, after))
+            for step, before, after in zip(self.steps, places, places[1:], strict=False)
+        )
+        return Rule(Atom(self.head, (places[0], places[-1])), body, confidence)

@@ -1,0 +1,234 @@
+"""A rule set: what a ``.rules`` file holds, in order, and what people do with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import overload
+
+from rulewright.errors import DataError, unknown_name
+from rulewright.files import write_text
+from rulewright.logic import printer
+from rulewright.logic.rules import PredicateDeclaration, Rule, Statement, Template, WeightedFormula
+from rulewright.logic.terms import Comparison, Membership, Unit, units
+
+
+class Usage:
+    """How the predicates of a set are used so far; refuses a use that contradicts an earlier one."""
+
+    def __init__(self) -> None:
+        self.arities: dict[str, int] = {}
+        self.declared: dict[str, PredicateDeclaration] = {}
+        self._plain: set[str] = set()
+
+    def declare(self, declaration: PredicateDeclaration) -> None:
+        """Take up a declaration."""
+        name = declaration.name
+        if self.declared.get(name, declaration) != declaration:
+            raise DataError(f"predicate {name} is declared twice: as {self.declared[name]} and as {declaration}")
+        self._agree(name, declaration.arity)
+        if declaration.classes is not None and name in self._plain:
+            raise DataError(f"{name} is multi-class but was used above without 'in {{…}}'")
+        self.declared[name] = declaration
+
+    def add(self, statement: Statement) -> None:
+        """Take up the predicates of a statement."""
+        for unit in _units_of(statement):
+            if isinstance(unit, Comparison) or not isinstance(unit.predicate, str):
+                continue
+            name = unit.predicate
+            self._agree(name, len(unit.args))
+            declaration = self.declared.get(name)
+            if isinstance(unit, Membership):
+                self._check_classes(unit, declaration)
+            elif declaration is not None and declaration.classes is not None:
+                raise DataError(f"{name} is multi-class; write {unit} in {{{printer.quote(declaration.classes[0])}}}")
+            else:
+                self._plain.add(name)
+
+    def _agree(self, name: str, arity: int) -> None:
+        known = self.arities.setdefault(name, arity)
+        if known != arity:
+            raise DataError(f"{name} has {known} arguments elsewhere and {arity} here; one name has one arity")
+
+    def _check_classes(self, unit: Membership, declaration: PredicateDeclaration | None) -> None:
+        if declaration is None:
+            return
+        if declaration.classes is None:
+            raise DataError(
+                f"{declaration.name} has no classes; declare them: predicate {declaration.name}(…) in {{…}}."
+            )
+        for each in unit.classes:
+            if each not in declaration.classes:
+                raise DataError(str(unknown_name(f"class of {declaration.name}", each, declaration.classes)))
+
+
+def _units_of(statement: Statement) -> Iterator[Unit]:
+    if isinstance(statement, WeightedFormula):
+        yield from units(statement.formula)
+        return
+    yield statement.head
+    for part in statement.body:
+        yield from units(part)
+
+
+class RuleSet:
+    """Rules, weighted formulas and templates in order, with the declarations of their predicates. Immutable.
+
+    >>> from rulewright.logic import parse_rules
+    >>> rules = parse_rules('''
+    ...     0.9 :: child_of(X, Y) :- parent_of(Y, X).  @{support: 9}
+    ...     0.7 :: spouse_of(X, Y) :- spouse_of(Y, X). @{support: 14}
+    ... ''')
+    >>> print(rules.sort("support").rules[0])
+    0.7 :: spouse_of(X, Y) :- spouse_of(Y, X). @{support: 14}
+    >>> rules.columns()["confidence"], list(rules.by_head())
+    ([0.9, 0.7], ['child_of', 'spouse_of'])
+    """
+
+    def __init__(
+        self,
+        statements: Iterable[Statement] = (),
+        *,
+        predicates: Iterable[PredicateDeclaration] = (),
+        closed: Iterable[str] = (),
+    ) -> None:
+        self.statements: tuple[Statement, ...] = tuple(statements)
+        usage = Usage()
+        for declaration in predicates:
+            usage.declare(declaration)
+        for statement in self.statements:
+            usage.add(statement)
+        self.predicates: tuple[PredicateDeclaration, ...] = tuple(usage.declared.values())
+        self.closed: tuple[str, ...] = tuple(dict.fromkeys(closed))
+        self.arities: Mapping[str, int] = usage.arities
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The implications with a head."""
+        return tuple(each for each in self.statements if isinstance(each, Rule))
+
+    @cached_property
+    def formulas(self) -> tuple[WeightedFormula, ...]:
+        """The weighted, hard and learnable formulas."""
+        return tuple(each for each in self.statements if isinstance(each, WeightedFormula))
+
+    @cached_property
+    def templates(self) -> tuple[Template, ...]:
+        """The templates."""
+        return tuple(each for each in self.statements if isinstance(each, Template))
+
+    def __len__(self) -> int:
+        return len(self.statements)
+
+    def __iter__(self) -> Iterator[Statement]:
+        return iter(self.statements)
+
+    @overload
+    def __getitem__(self, index: int) -> Statement: ...
+    @overload
+    def __getitem__(self, index: slice) -> RuleSet: ...
+    def __getitem__(self, index: int | slice) -> Statement | RuleSet:
+        if isinstance(index, slice):
+            return self._with(self.statements[index])
+        return self.statements[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RuleSet) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.statements, self.predicates, self.closed
+
+    def _with(self, statements: Iterable[Statement]) -> RuleSet:
+        return RuleSet(statements, predicates=self.predicates, closed=self.closed)
+
+    def filter(
+        self,
+        keep: Callable[[Statement], bool] | None = None,
+        *,
+        head: str | None = None,
+        min_confidence: float = 0.0,
+        min_support: float = 0.0,
+    ) -> RuleSet:
+        """Keep the statements that pass every test; formulas and templates pass ``min_…`` and fail ``head``."""
+
+        def passes(statement: Statement) -> bool:
+            if keep is not None and not keep(statement):
+                return False
+            if not isinstance(statement, Rule):
+                return head is None
+            return (
+                (head is None or statement.head.predicate == head)
+                and statement.confidence >= min_confidence
+                and (min_support <= 0 or (statement.support or 0) >= min_support)
+            )
+
+        return self._with(filter(passes, self.statements))
+
+    def sort(self, key: str | Callable[[Statement], float] = "confidence", *, descending: bool = True) -> RuleSet:
+        """Order statements by confidence, by the name of an annotation or by a function; without a value come last."""
+        sign = -1.0 if descending else 1.0
+
+        def value(statement: Statement) -> tuple[bool, float]:
+            if callable(key):
+                return False, sign * key(statement)
+            found = _column(statement, key)
+            return (False, sign * found) if isinstance(found, int | float) else (True, 0.0)
+
+        return self._with(sorted(self.statements, key=value))
+
+    def by_head(self) -> dict[str, RuleSet]:
+        """Group the rules by the predicate of their head, in order of first occurrence."""
+        groups: dict[str, list[Statement]] = {}
+        for rule in self.rules:
+            groups.setdefault(str(rule.head.predicate), []).append(rule)
+        return {head: self._with(rules) for head, rules in groups.items()}
+
+    def merge(self, *others: RuleSet) -> RuleSet:
+        """Join rule sets; of statements that are equal up to variable names and body order the first is kept."""
+        merged: dict[object, Statement] = {}
+        for statement in (each for rule_set in (self, *others) for each in rule_set.statements):
+            key = statement.canonical() if isinstance(statement, Rule) else statement
+            merged.setdefault(key, statement)
+        return RuleSet(
+            merged.values(),
+            predicates=(each for rule_set in (self, *others) for each in rule_set.predicates),
+            closed=(each for rule_set in (self, *others) for each in rule_set.closed),
+        )
+
+    def columns(self) -> dict[str, list[object]]:
+        """Return the rules' statistics as columns: rule, head, length, confidence and every annotation."""
+        names = dict.fromkeys(name for rule in self.rules for name in rule.annotations)
+        table: dict[str, list[object]] = {
+            "rule": [str(rule).split(". @{")[0].removesuffix(".") for rule in self.rules],
+            "head": [rule.head.predicate for rule in self.rules],
+            "length": [sum(1 for part in rule.body for _ in units(part)) for rule in self.rules],
+            "confidence": [rule.confidence for rule in self.rules],
+        }
+        for name in names:
+            table[name if name not in table else f"@{name}"] = [rule.annotations.get(name) for rule in self.rules]
+        return table
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the set as a ``.rules`` file, in one step."""
+        write_text(path, str(self))
+
+    def __str__(self) -> str:
+        lines = [str(each) for each in self.predicates]
+        lines += [f"closed {printer.quote(name)}." for name in self.closed]
+        lines += [str(each) for each in self.statements]
+        return "".join(f"{line}\n" for line in lines)
+
+    def __repr__(self) -> str:
+        counts = [(len(self.rules), "rules"), (len(self.formulas), "formulas"), (len(self.templates), "templates")]
+        return "RuleSet(" + ", ".join(f"{count} {name}" for count, name in counts if count) + ")"
+
+
+def _column(statement: Statement, name: str) -> object:
+    if name == "confidence":
+        return statement.confidence if isinstance(statement, Rule) else None
+    return statement.annotations.get(name)

@@ -1,0 +1,270 @@
+"""Terms, atoms, comparisons and the formulas built from them: immutable values, compared by structure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal as OneOf
+from typing import TypeAlias, TypeVar
+
+from rulewright.errors import DataError
+
+VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable; its name starts with an upper-case letter or ``_``."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not VARIABLE.match(self.name) or self.name == "_":
+            raise DataError(f"variable names are [A-Z_][A-Za-z0-9_]* and not '_' alone, got {self.name!r}")
+
+    def __str__(self) -> str:
+        from rulewright.logic.printer import text
+
+        return text(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named constant: an entity, whatever characters its name has."""
+
+    name: str
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A numeric constant."""
+
+    value: int | float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, bool) or not math.isfinite(self.value):
+            raise DataError(f"a number must be finite, got {self.value!r}")
+
+    __str__ = Variable.__str__
+
+
+Term: TypeAlias = Variable | Symbol | Number
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateVariable:
+    """A predicate to be found, written ``?P``; only templates and queries over all predicates hold one."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not VARIABLE.match(self.name):
+            raise DataError(f"predicate variables are ?[A-Z_][A-Za-z0-9_]*, got ?{self.name}")
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A predicate and its arguments.
+
+    >>> print(Atom("parent_of", (Variable("X"), Symbol("Ann Lee"))))
+    parent_of(X, 'Ann Lee')
+    """
+
+    predicate: str | PredicateVariable
+    args: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        if not self.args:
+            raise DataError(f"predicate {self.predicate} needs at least one argument")
+
+    @property
+    def arity(self) -> int:
+        """The number of arguments."""
+        return len(self.args)
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A multi-class atom whose value is one of ``classes``, written ``label(T) in {a, b}``."""
+
+    atom: Atom
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.classes or len(set(self.classes)) != len(self.classes):
+            raise DataError(f"the classes of {self.atom} must be distinct and at least one, got {list(self.classes)}")
+
+    @property
+    def predicate(self) -> str | PredicateVariable:
+        """The multi-class predicate's name."""
+        return self.atom.predicate
+
+    @property
+    def args(self) -> tuple[Term, ...]:
+        """The arguments of the atom."""
+        return self.atom.args
+
+    __str__ = Variable.__str__
+
+
+Comparator: TypeAlias = OneOf["<", "<=", ">", ">=", "=", "!="]
+OPPOSITE: Mapping[Comparator, Comparator] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "=": "!=", "!=": "="}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two terms compared: by number, or for ``=`` and ``!=`` by identity."""
+
+    operator: Comparator
+    left: Term
+    right: Term
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPPOSITE:
+            raise DataError(f"comparisons are {' '.join(OPPOSITE)}, got {self.operator!r}")
+
+    @property
+    def args(self) -> tuple[Term, ...]:
+        """Both sides."""
+        return (self.left, self.right)
+
+    def opposite(self) -> Comparison:
+        """Return the comparison that holds exactly when this one does not."""
+        return Comparison(OPPOSITE[self.operator], self.left, self.right)
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Negation; in a rule's body, absence."""
+
+    formula: Formula
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """A conjunction of two or more formulas."""
+
+    parts: tuple[Formula, ...]
+
+    def __post_init__(self) -> None:
+        _at_least_two("And", self.parts)
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """A disjunction of two or more formulas."""
+
+    parts: tuple[Formula, ...]
+
+    def __post_init__(self) -> None:
+        _at_least_two("Or", self.parts)
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Implies:
+    """``premise => conclusion``."""
+
+    premise: Formula
+    conclusion: Formula
+
+    __str__ = Variable.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Iff:
+    """``left <=> right``."""
+
+    left: Formula
+    right: Formula
+
+    __str__ = Variable.__str__
+
+
+Unit: TypeAlias = Atom | Membership | Comparison
+Formula: TypeAlias = Atom | Membership | Comparison | Not | And | Or | Implies | Iff
+AnyExpression = TypeVar("AnyExpression", Atom, Membership, Comparison, Not, And, Or, Implies, Iff, "Formula")
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """An atom, membership or comparison with a sign: what clauses and conjunctive bodies are made of."""
+
+    unit: Unit
+    positive: bool = field(default=True)
+
+    def formula(self) -> Formula:
+        """Return the literal as a formula."""
+        return self.unit if self.positive else Not(self.unit)
+
+    def negated(self) -> Literal:
+        """Return the literal with the other sign."""
+        return Literal(self.unit, not self.positive)
+
+    __str__ = Variable.__str__
+
+
+def _at_least_two(name: str, parts: tuple[Formula, ...]) -> None:
+    if len(parts) < 2:
+        raise DataError(f"{name} needs at least two parts, got {len(parts)}")
+
+
+def units(formula: Formula) -> Iterator[Unit]:
+    """Yield the atoms, memberships and comparisons of a formula from left to right."""
+    for unit, _ in signed_units(formula):
+        yield unit
+
+
+def signed_units(formula: Formula, positive: bool = True) -> Iterator[tuple[Unit, bool]]:
+    """Yield every unit with True where it stands under an even number of negations (premises count as negated)."""
+    match formula:
+        case Not(inner):
+            yield from signed_units(inner, not positive)
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from signed_units(part, positive)
+        case Implies(premise, conclusion):
+            yield from signed_units(premise, not positive)
+            yield from signed_units(conclusion, positive)
+        case Iff(left, right):
+            yield from signed_units(left, positive)
+            yield from signed_units(right, positive)
+        case _:
+            yield formula, positive
+
+
+def atom_of(unit: Unit) -> Atom | None:
+    """Return the atom inside a unit, or None for a comparison."""
+    match unit:
+        case Membership(atom, _):
+            return atom
+        case Comparison():
+            return None
+        case _:
+            return unit
+
+
+def variables(formula: Formula) -> tuple[Variable, ...]:
+    """Return a formula's variables in order of first occurrence.
+
+    >>> x, y = Variable("X"), Variable("Y")
+    >>> [v.name for v in variables(And((Atom("p", (y, x)), Atom("q", (x,)))))]
+    ['Y', 'X']
+    """
+    found = {term: None for unit in units(formula) for term in unit.args if isinstance(term, Variable)}
+    return tuple(found)
