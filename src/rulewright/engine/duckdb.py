@@ -1,0 +1,115 @@
+"""The engine on DuckDB: in memory or on a file, spilling to disk within a memory limit."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import numpy as np
+
+from rulewright.data import FactTable, KnowledgeBase, signature
+from rulewright.engine.operations import Column, SQLEngine
+from rulewright.engine.sql import table_name
+from rulewright.errors import DataError, MemoryLimitError
+
+
+class Engine(SQLEngine):
+    """Runs rule bodies over a knowledge base on DuckDB.
+
+    ``memory_limit`` (such as ``"2GB"``) bounds what DuckDB holds; beyond it intermediate results go to disk.
+    ``path`` keeps the tables in a file instead of memory.
+
+    >>> from rulewright.logic import parse_rule
+    >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+    >>> rule = parse_rule("grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).")
+    >>> with Engine(kb) as engine:
+    ...     engine.count(rule.body)
+    1
+    """
+
+    def __init__(
+        self,
+        kb: KnowledgeBase,
+        *,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(kb)
+        self._spill = tempfile.TemporaryDirectory(prefix="rulewright-", ignore_cleanup_errors=True)
+        settings: dict[str, Any] = {"temp_directory": self._spill.name}
+        if memory_limit is not None:
+            settings["memory_limit"] = memory_limit
+        if threads is not None:
+            settings["threads"] = threads
+        try:
+            self._connection = duckdb.connect(":memory:" if path is None else os.fspath(path), config=settings)
+        except duckdb.Error as error:
+            self._spill.cleanup()
+            raise DataError(f"cannot start DuckDB: {_first_line(error)}") from None
+        self._results = count()
+        self._load()
+
+    def _load(self) -> None:
+        kinds = {signature(each) for each in self.kb.predicates.values()}
+        for truth in (True, False):
+            tables = self.kb.tables(truth=truth)
+            for kind in sorted(kinds):
+                self._create(table_name(kind, truth=truth), kind, tables.get(kind))
+
+    def _create(self, name: str, kind: str, table: FactTable | None) -> None:
+        types = ", ".join(f"a{place} {'DOUBLE' if each == 'n' else 'INTEGER'}" for place, each in enumerate(kind))
+        self._execute(f"CREATE OR REPLACE TABLE {name} (p INTEGER, {types})")
+        if table is not None and len(table):
+            columns = {"p": table.predicate, **{f"a{place}": each for place, each in enumerate(table.columns)}}
+            view = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+            self._connection.register("incoming", view)
+            self._execute(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming")
+            self._connection.unregister("incoming")
+
+    def _execute(self, statement: str) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._connection.execute(statement)
+        except duckdb.OutOfMemoryException as error:
+            raise MemoryLimitError(
+                f"the query does not fit into the memory limit, even with disk: {_first_line(error)}; "
+                "raise memory_limit, or ask for shorter or more selective bodies"
+            ) from None
+
+    def run(self, statement: str) -> dict[str, Column]:
+        """Run a statement and return its columns by name."""
+        found = self._execute(statement).fetchnumpy()
+        return {name: np.asarray(column) for name, column in found.items()}
+
+    def stream(self, statement: str, batch_size: int) -> Iterator[dict[str, Column]]:
+        """Run a statement and yield its columns in batches; the result itself waits in DuckDB, on disk if need be."""
+        name = f"result_{next(self._results)}"
+        self._execute(f"CREATE TEMP TABLE {name} AS {statement}")
+        try:
+            rows = int(self.run(f"SELECT COUNT(*) AS n FROM {name}")["n"][0])
+            for start in range(0, rows, batch_size):
+                yield self.run(f"SELECT * FROM {name} WHERE rowid >= {start} AND rowid < {start + batch_size}")
+        finally:
+            self._execute(f"DROP TABLE IF EXISTS {name}")
+
+    def close(self) -> None:
+        """Let go of the database and its files."""
+        self._connection.close()
+        self._spill.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
