@@ -1,0 +1,340 @@
+"""Triples in columns: TSV, CSV or any other delimiter, compressed or not, with or without a header.
+
+DuckDB scans the file and numbers the labels; Python sees only columns of numbers and the list of labels. What a
+field says stays text: ``NA``, ``null`` and ``007`` are names like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, signature
+from rulewright.data.facts import Column
+from rulewright.data.vocabulary import laid_out
+from rulewright.errors import DataError, ParseError
+from rulewright.files import STDIO, cannot, decode, read_bytes, write_text
+from rulewright.logic import PredicateDeclaration
+
+ROLES = ("head", "relation", "tail", "world", "_")
+"""What a column can be: ``_`` is passed over; ``world`` names the document or image the fact belongs to."""
+
+_HEADERS = {
+    "head": ("head", "h", "subject", "s", "subj", "source", "from", "head_id", "subject_id"),
+    "relation": ("relation", "r", "rel", "predicate", "p", "pred", "relation_id", "predicate_id", "edge", "label"),
+    "tail": ("tail", "t", "object", "o", "obj", "target", "to", "tail_id", "object_id"),
+    "world": ("world", "document", "image", "doc"),
+}
+_DELIMITERS = {".tsv": "\t", ".csv": ",", ".txt": None, ".tab": "\t"}
+_MISSING = "\x02"  # what DuckDB should read as NULL: nothing that a text holds
+
+
+@dataclass(frozen=True)
+class _Layout:
+    delimiter: str
+    roles: tuple[str, ...]
+    header: bool
+
+    @property
+    def quoted(self) -> bool:
+        """Whether fields may stand in double quotes: in CSV they may, in TSV a quote is a character like any other."""
+        return self.delimiter != "\t"
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+) -> KnowledgeBase:
+    r"""Read a file of triples, ``-`` for standard input.
+
+    ``delimiter``, ``columns`` (the role of each, see `ROLES`) and ``header`` are found from the name and the first
+    line where they are not given.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "family.tsv")
+    >>> _ = file.write_text("ann\tparent_of\tbob\nbob\tparent_of\tNA\n")
+    >>> read(file).tuples("parent_of")
+    [('ann', 'bob'), ('bob', 'NA')]
+    """
+    return read_splits({"": path}, delimiter=delimiter, columns=columns, header=header)
+
+
+def read_splits(
+    paths: Mapping[str, str | os.PathLike[str]],
+    *,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+) -> KnowledgeBase:
+    """Read several files over the same entities: the main facts under the name ``""``, splits under their own."""
+    import duckdb
+
+    if columns is not None:
+        _check_roles(columns)
+    with contextlib.closing(duckdb.connect()) as connection, contextlib.ExitStack() as stack:
+        connection.execute("SET preserve_insertion_order = false")
+        for number, path in enumerate(paths.values()):
+            name, file = os.fspath(path), stack.enter_context(_plain_file(path))
+            _scan(connection, file, name, _layout(file, name, delimiter, columns, header), number)
+        parts = " UNION ALL ".join(f"SELECT {number} AS split, * FROM raw_{number}" for number in range(len(paths)))
+        connection.execute(f"CREATE VIEW raw AS {parts}")
+        return _encoded(connection, list(paths))
+
+
+def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, delimiter: str | None = None) -> None:
+    """Write the true facts of a graph of binary predicates; what a triple cannot say is refused."""
+    delimiter = delimiter or _delimiter_by_name(os.fspath(path)) or "\t"
+    if kb.n_false_facts or kb.worlds or kb.splits:
+        raise DataError("triples hold true facts of one world and one split; write a .facts file instead")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, delimiter=delimiter, lineterminator="\n")
+    for name, declaration in kb.predicates.items():
+        if signature(declaration) != "ee":
+            raise DataError(f"{declaration} is not a binary relation; write a .facts file instead")
+        rows = [(str(head), name, str(tail)) for head, tail in kb.tuples(name)]
+        if delimiter == "\t":
+            _refuse_unwritable(rows)
+            buffer.writelines("\t".join(row) + "\n" for row in rows)
+        else:
+            writer.writerows(rows)
+    write_text(path, buffer.getvalue())
+
+
+def _refuse_unwritable(rows: Sequence[tuple[str, ...]]) -> None:
+    for row in rows:
+        for label in row:
+            if not label or any(character in label for character in "\t\n\r\x00"):
+                raise DataError(f"the name {label!r} cannot stand in a TSV file; write a .facts file instead")
+
+
+@contextlib.contextmanager
+def _plain_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a file that DuckDB can read as it is: on disk, UTF-8 and either plain or gzip with its proper ending."""
+    name = os.fspath(path)
+    try:
+        start = b"" if name == STDIO else _start_of(name)
+    except OSError as error:
+        raise cannot("read", name, error) from None
+    compressed = start[:2] == b"\x1f\x8b"
+    foreign = start[:2] in (b"\xff\xfe", b"\xfe\xff") or start[:3] == b"\xef\xbb\xbf"
+    if name != STDIO and not foreign and compressed == name.endswith(".gz"):
+        if not compressed and b"\x00" in start:
+            raise ParseError("a binary file, not text", file=name)
+        yield Path(name)
+        return
+    text = decode(read_bytes(path), file=name)
+    with tempfile.TemporaryDirectory(prefix="rulewright-") as folder:
+        copy = Path(folder, "facts.txt")
+        copy.write_bytes(text.encode())
+        yield copy
+
+
+def _start_of(name: str) -> bytes:
+    with Path(name).open("rb") as file:
+        return file.read(8192)
+
+
+def _first_line(file: Path, name: str) -> str:
+    opener: Any = gzip.open if file.name.endswith(".gz") else open
+    try:
+        with opener(file, "rb") as opened:
+            for line in opened:
+                if line.strip():
+                    return decode(line, file=name).rstrip("\r\n")
+    except (OSError, EOFError) as error:
+        raise ParseError(f"not a complete gzip file: {error}", file=name) from None
+    raise ParseError("no facts: the file is empty", file=name)
+
+
+def _layout(
+    file: Path, name: str, delimiter: str | None, columns: Sequence[str] | None, header: bool | None
+) -> _Layout:
+    line = _first_line(file, name)
+    if delimiter is None:
+        delimiter = _delimiter_by_name(name) or _likeliest_delimiter(line, name)
+    fields = _fields(line, delimiter)
+    named = _roles_of_header(fields)
+    if header is None:
+        header = named is not None
+    if columns is None:
+        columns = (named if header else None) or _default_roles(fields, name, delimiter)
+    if len(fields) != len(columns):
+        raise ParseError(
+            f"found {len(fields)} columns, expected {len(columns)} ({', '.join(columns)}); "
+            "give the delimiter and columns of this file",
+            file=name,
+            line=1,
+        )
+    return _Layout(delimiter, tuple(columns), header)
+
+
+def _delimiter_by_name(name: str) -> str | None:
+    return _DELIMITERS.get(Path(name.removesuffix(".gz")).suffix.lower())
+
+
+def _likeliest_delimiter(line: str, name: str) -> str:
+    for each in ("\t", ",", ";", "|", " "):
+        if line.count(each) >= 2:
+            return each
+    raise ParseError(
+        "no triples: the first line has fewer than three columns separated by tab, comma, ';', '|' or space",
+        file=name,
+        line=1,
+    )
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    if delimiter == "\t":
+        return line.split("\t")
+    with contextlib.suppress(csv.Error):
+        return next(csv.reader([line], delimiter=delimiter))
+    return line.split(delimiter)
+
+
+def _roles_of_header(fields: Sequence[str]) -> tuple[str, ...] | None:
+    """Read the first line as a header where its words name a head, a relation and a tail."""
+    known = {word: role for role, words in _HEADERS.items() for word in words}
+    roles = [known.get(field.strip().lower().lstrip("#: "), "_") for field in fields]
+    return tuple(roles) if all(roles.count(each) == 1 for each in ("head", "relation", "tail")) else None
+
+
+def _default_roles(fields: Sequence[str], name: str, delimiter: str) -> tuple[str, ...]:
+    if len(fields) < 3:
+        raise ParseError(
+            f"found {len(fields)} columns separated by {delimiter!r}, expected 3 (head, relation, tail)",
+            file=name,
+            line=1,
+        )
+    return (
+        ("head", "relation", "tail") if len(fields) == 3 else ("head", "relation", "tail", *["_"] * (len(fields) - 3))
+    )
+
+
+def _check_roles(columns: Sequence[str]) -> None:
+    wrong = [each for each in columns if each not in ROLES]
+    if wrong or any(list(columns).count(each) != 1 for each in ROLES[:3]) or list(columns).count("world") > 1:
+        raise DataError(f"columns must name head, relation and tail once and may name world and _, got {list(columns)}")
+
+
+def _scan(connection: Any, file: Path, name: str, layout: _Layout, split: int) -> None:
+    import duckdb
+
+    fields = {f"c{place}": "VARCHAR" for place in range(len(layout.roles))}
+    places = {role: f"c{layout.roles.index(role)}" if role in layout.roles else "NULL" for role in ROLES[:4]}
+    if "world" in layout.roles:  # the same name in two worlds is two entities
+        places |= {role: f"{places[role]} || '@' || {places['world']}" for role in ("head", "tail")}
+    chosen = ", ".join(f"{place} AS {role}" for role, place in places.items())
+    mark = "'\"'" if layout.quoted else "''"
+    statement = (
+        f"CREATE TABLE raw_{split} AS SELECT {chosen} FROM read_csv(?, columns = {fields}, auto_detect = false, "
+        f"delim = ?, header = {str(layout.header).lower()}, quote = {mark}, escape = {mark}, nullstr = ?, "
+        f"compression = '{'gzip' if file.name.endswith('.gz') else 'none'}', store_rejects = true)"
+    )
+    try:
+        connection.execute(statement, [str(file), layout.delimiter, _MISSING])
+    except duckdb.Error as error:
+        raise _first_fault(file, name, layout) or ParseError(str(error).splitlines()[0], file=name) from None
+    bad, rows = connection.execute(f"""
+        SELECT (SELECT COUNT(*) FROM reject_errors) + COUNT(*) FILTER (head = '' OR relation = '' OR tail = ''),
+        COUNT(*) FROM raw_{split}
+    """).fetchone()
+    if bad:
+        raise _first_fault(file, name, layout) or ParseError(f"{bad} lines cannot be read", file=name)
+    if not rows:
+        raise ParseError("no facts below the header" if layout.header else "no facts", file=name)
+
+
+def _first_fault(file: Path, name: str, layout: _Layout) -> ParseError | None:
+    """Read the file again, slowly, for the place and the reason of its first fault."""
+    text = decode(read_bytes(file), file=name)
+    lines: Iterator[list[str]]
+    reader = None
+    if layout.quoted:
+        reader = csv.reader(io.StringIO(text), delimiter=layout.delimiter, strict=True)
+        lines = reader
+    else:
+        lines = (line.split("\t") for line in text.split("\n"))
+    number = 0
+    try:
+        for count, fields in enumerate(lines, start=1):
+            number = reader.line_num if reader is not None else count
+            if fields in ([], [""]):
+                continue
+            if len(fields) != len(layout.roles):
+                shown = layout.delimiter.join(fields)
+                return ParseError(
+                    f"found {len(fields)} columns, expected {len(layout.roles)}: {shown[:60]!r}", file=name, line=number
+                )
+            for field, role in zip(fields, layout.roles, strict=True):
+                if role != "_" and not field:
+                    return ParseError(f"the {role} is empty", file=name, line=number)
+    except csv.Error as error:
+        return ParseError(f"{error}", file=name, line=number + 1)
+    return None
+
+
+def _encoded(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
+    """Number relations and entities in the order of their labels, and drop repeated facts."""
+    in_worlds = connection.execute("SELECT COUNT(world) FROM raw").fetchone()[0] > 0
+    number = "CAST(row_number() OVER (ORDER BY label) - 1 AS INTEGER) AS id"
+    for each, labels in (
+        ("entity", "SELECT head AS label FROM raw UNION SELECT tail FROM raw"),
+        ("relation", "SELECT DISTINCT relation AS label FROM raw"),
+    ):
+        connection.execute(f"CREATE TABLE {each} AS SELECT label, {number} FROM ({labels})")
+    entities = connection.execute("SELECT label FROM entity ORDER BY id").fetchnumpy()["label"]
+    names = connection.execute("SELECT label FROM relation ORDER BY id").fetchnumpy()["label"].tolist()
+    worlds, world_numbers = _worlds(connection) if in_worlds else ([], None)
+    domains = laid_out([(ENTITY_TYPE, entities, world_numbers)])
+    predicates = [PredicateDeclaration(name, (ENTITY_TYPE, ENTITY_TYPE)) for name in names]
+    # A fact as one number sorts fastest: relation, head and tail side by side.
+    width = max(len(entities) - 1, 1).bit_length()
+    if 2 * width + len(names).bit_length() > 63:
+        raise DataError(f"{len(entities):,} entities and {len(names):,} relations are more than one graph can hold")
+    connection.execute(f"""
+        CREATE TABLE coded AS
+        SELECT split, (CAST(relation.id AS BIGINT) * {1 << width} + h.id) * {1 << width} + t.id AS fact
+        FROM raw JOIN relation ON raw.relation = relation.label
+        JOIN entity AS h ON raw.head = h.label JOIN entity AS t ON raw.tail = t.label
+    """)
+    bases = {}
+    for place, split in enumerate(splits):
+        found = connection.execute(f"SELECT fact FROM coded WHERE split = {place}").fetchnumpy()["fact"]
+        table = _unpacked(np.asarray(found), width)
+        repeated = len(found) - len(table)
+        bases[split] = KnowledgeBase(domains, predicates, {"ee": table}, worlds=worlds, duplicates=repeated)
+    main = bases.pop("")
+    return main.with_splits(bases) if bases else main
+
+
+def _unpacked(facts: Column, width: int) -> FactTable:
+    facts.sort()
+    repeated = facts[1:] == facts[:-1]
+    if repeated.any():
+        facts = facts[np.concatenate([[True], ~repeated])]
+    mask = (1 << width) - 1
+    relation, head, tail = facts >> (2 * width), (facts >> width) & mask, facts & mask
+    return FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))
+
+
+def _worlds(connection: Any) -> tuple[list[str], Any]:
+    found = connection.execute("""
+        SELECT entity.id AS id, MIN(world) AS world FROM entity
+        JOIN (SELECT head AS label, world FROM raw UNION SELECT tail, world FROM raw) AS seen USING (label)
+        GROUP BY entity.id ORDER BY entity.id
+    """).fetchnumpy()
+    names, numbers = np.unique(found["world"].astype(str), return_inverse=True)
+    return names.tolist(), numbers.astype(np.int32)
