@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.knowledge_base import KnowledgeBase, Value
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import Ids, laid_out
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
 ENTITY_TYPE = "entity"
 """The type of every argument that no declaration gives another."""
+
+NO_WORLD = -1
 
 MAIN = ""
 """The name under which facts outside every split are collected."""
@@ -23,26 +26,34 @@ class KnowledgeBaseBuilder:
     """Collects declarations, entities and facts; `build` makes the knowledge base.
 
     A fact that contradicts an earlier one or breaks a declaration is refused at once, so that a reader can
-    name its line; a repeated fact is counted and dropped.
+    name its line; a repeated fact is counted and dropped. Where there are worlds, every entity belongs to one,
+    but for those of ``shared`` types, which facts of all worlds may name.
 
     >>> builder = KnowledgeBaseBuilder()
     >>> builder.declare(PredicateDeclaration("label", ("token",), ("b", "o")))
     >>> builder.add("label", ["t1"], value="b")
     >>> builder.add("next", ["t1", "t2"], truth=False)
     >>> builder.build()
-    KnowledgeBase(3 entities, 2 predicates, 1 facts, 1 observed false)
+    KnowledgeBase(3 entities, 2 predicates, 1 fact, 1 observed false)
     """
 
-    def __init__(self, predicates: Iterable[PredicateDeclaration] = (), *, closed: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        predicates: Iterable[PredicateDeclaration] = (),
+        *,
+        closed: Iterable[str] = (),
+        shared: Iterable[str] = (),
+    ) -> None:
         self._declared: dict[str, PredicateDeclaration] = {}
         self._fixed: set[str] = set()
         self._closed = list(closed)
+        self._shared = set(shared)
         self._entities: dict[str, dict[str, int]] = {}
         self._entity_worlds: dict[str, list[int]] = {}
         self._worlds: dict[str, int] = {}
         # split → predicate → the coded arguments → False, True or the number of the class
         self._facts: dict[str, dict[str, dict[tuple[float, ...], int]]] = {MAIN: {}}
-        self.duplicates = 0
+        self._duplicates: dict[str, int] = {}
         for declaration in predicates:
             self.declare(declaration)
 
@@ -64,23 +75,46 @@ class KnowledgeBaseBuilder:
         """Declare that what is not a fact of this predicate is false."""
         self._closed.append(name)
 
+    def share(self, type: str) -> None:
+        """Declare that the entities of a type belong to no world, before the first of them."""
+        if self._entities.get(type):
+            raise DataError(f"type {type} has entities already; share it before its first fact")
+        self._shared.add(type)
+
+    def split(self, name: str) -> None:
+        """Make a split known, whether or not it will have facts."""
+        self._facts.setdefault(name, {})
+
     def world(self, name: str) -> None:
         """Make a world known, in order, whether or not it will have facts."""
         self._worlds.setdefault(name, len(self._worlds))
 
     def entity(self, label: str, *, type: str = ENTITY_TYPE, world: str | None = None) -> int:
         """Make an entity known; returns its position among the entities of its type."""
+        if type == NUMBER_TYPE:
+            raise DataError(f"{NUMBER_TYPE} is the type of numeric arguments and has no entities, got {label!r}")
+        world = None if type in self._shared else world
+        position = self._find(label, type, world)
+        return self._enter(label, type, world) if position is None else position
+
+    def _find(self, label: str, type: str, world: str | None) -> int | None:
+        """Return the position of an entity, None where it is new; refuse one that stands in another world."""
+        known = self._entities.get(type)
+        position = None if known is None else known.get(label)
+        if position is not None:
+            there = self._entity_worlds[type][position]
+            if there != (NO_WORLD if world is None else self._worlds.get(world)):
+                stands = "no world" if there == NO_WORLD else f"world {[*self._worlds][there]!r}"
+                wanted = "no world" if world is None else f"world {world!r}"
+                raise DataError(f"{label!r} belongs to {stands} and cannot stand in {wanted}: no fact crosses worlds")
+        return position
+
+    def _enter(self, label: str, type: str, world: str | None) -> int:
         known = self._entities.setdefault(type, {})
-        worlds = self._entity_worlds.setdefault(type, [])
-        number = -1 if world is None else self._worlds.setdefault(world, len(self._worlds))
         position = known.setdefault(label, len(known))
-        if position == len(worlds):
-            worlds.append(number)
-        elif worlds[position] != number:
-            here = "no world" if world is None else f"world {world!r}"
-            names = [*self._worlds]
-            there = "no world" if worlds[position] < 0 else f"world {names[worlds[position]]!r}"
-            raise DataError(f"{label!r} belongs to {there} and cannot stand in {here}: no fact crosses worlds")
+        worlds = self._entity_worlds.setdefault(type, [])
+        if position == len(worlds):  # else it is the second time in one fact
+            worlds.append(NO_WORLD if world is None else self._worlds.setdefault(world, len(self._worlds)))
         return position
 
     def add(
@@ -97,14 +131,17 @@ class KnowledgeBaseBuilder:
         declaration = self._declared.get(predicate) or self._inferred(predicate, args, value)
         if len(args) != declaration.arity:
             raise DataError(f"{predicate} has {declaration.arity} arguments, got {len(args)}")
-        code = tuple(self._code(declaration, place, arg, world) for place, arg in enumerate(args))
         outcome = self._outcome(declaration, truth, value)
+        code = self._code(declaration, args, world)
+        if predicate not in self._declared:
+            self.declare(declaration)
+            self._fixed.discard(predicate)
         facts = self._facts.setdefault(split, {}).setdefault(predicate, {})
         known = facts.get(code)
         if known is None:
             facts[code] = outcome
         elif known == outcome:
-            self.duplicates += 1
+            self._duplicates[split] = self._duplicates.get(split, 0) + 1
         else:
             shown = f"{predicate}({', '.join(map(str, args))})"
             was, now = (self._spoken(declaration, each) for each in (known, outcome))
@@ -114,20 +151,29 @@ class KnowledgeBaseBuilder:
         if value is not None:
             raise DataError(f"{name} has classes; declare them first: predicate {name}(…) in {{…}}.")
         types = tuple(ENTITY_TYPE if isinstance(arg, str) else NUMBER_TYPE for arg in args)
-        declaration = PredicateDeclaration(name, types)
-        self.declare(declaration)
-        self._fixed.discard(name)
-        return declaration
+        return PredicateDeclaration(name, types)
 
-    def _code(self, declaration: PredicateDeclaration, place: int, arg: Value, world: str | None) -> float:
-        kind = declaration.types[place]
-        if kind == NUMBER_TYPE:
+    def _code(self, declaration: PredicateDeclaration, args: Sequence[Value], world: str | None) -> tuple[float, ...]:
+        """Turn arguments into numbers; entities are entered only when all are right: a refused fact leaves no trace."""
+        code: list[float] = []
+        new: list[int] = []
+        for kind, arg in zip(declaration.types, args, strict=True):
+            if (kind == NUMBER_TYPE) == isinstance(arg, str):
+                found = f"is a number, got {arg!r}" if kind == NUMBER_TYPE else f"is a {kind}, got the number {arg}"
+                raise DataError(f"argument {len(code) + 1} of {declaration.name} {found}")
             if isinstance(arg, str):
-                raise DataError(f"argument {place + 1} of {declaration.name} is a number, got {arg!r}")
-            return float(arg)
-        if not isinstance(arg, str):
-            raise DataError(f"argument {place + 1} of {declaration.name} is a {kind}, got the number {arg}")
-        return self.entity(arg, type=kind, world=world)
+                position = self._find(arg, kind, None if kind in self._shared else world)
+                if position is None:
+                    new.append(len(code))
+                code.append(position or 0)
+            elif abs(arg) <= sys.float_info.max:
+                code.append(float(arg))
+            else:
+                raise DataError(f"argument {len(code) + 1} of {declaration.name} must be finite, got {arg}")
+        for place in new:
+            kind = declaration.types[place]
+            code[place] = self._enter(str(args[place]), kind, None if kind in self._shared else world)
+        return tuple(code)
 
     def _outcome(self, declaration: PredicateDeclaration, truth: bool, value: str | None) -> int:
         if declaration.classes is None:
@@ -147,13 +193,12 @@ class KnowledgeBaseBuilder:
     def build(self) -> KnowledgeBase:
         """Make the knowledge base."""
         for name, labels in self._entities.items():
-            if self._worlds and -1 in self._entity_worlds[name]:
-                stray = [*labels][self._entity_worlds[name].index(-1)]
-                raise DataError(f"{stray!r} belongs to no world while others do; put every fact into a world")
-        domains = laid_out(
-            (name, [*labels], np.array(self._entity_worlds[name], dtype=np.int32) if self._worlds else None)
-            for name, labels in self._entities.items()
-        )
+            if self._worlds and name not in self._shared and NO_WORLD in self._entity_worlds[name]:
+                stray = [*labels][self._entity_worlds[name].index(NO_WORLD)]
+                raise DataError(
+                    f"{stray!r} belongs to no world while others do; put every fact into a world, or share type {name}"
+                )
+        domains = laid_out((name, [*labels], self._worlds_of(name)) for name, labels in self._entities.items())
         starts = {name: domain.start for name, domain in domains.items()}
         bases = {}
         for split, facts in self._facts.items():
@@ -167,10 +212,15 @@ class KnowledgeBaseBuilder:
                 ),
                 closed=[name for name in self._closed if name in self._declared],
                 worlds=[*self._worlds],
-                duplicates=self.duplicates if split == MAIN else 0,
+                duplicates=self._duplicates.get(split, 0),
             )
         main = bases.pop(MAIN)
         return main.with_splits(bases) if bases else main
+
+    def _worlds_of(self, type: str) -> Ids | None:
+        if not self._worlds or type in self._shared:
+            return None
+        return np.array(self._entity_worlds[type], dtype=np.int32)
 
     def _columns(
         self, declaration: PredicateDeclaration, rows: dict[tuple[float, ...], int], starts: dict[str, int]

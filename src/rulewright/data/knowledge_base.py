@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.data.checks import check_agreement, check_columns
 from rulewright.data.facts import Column, FactTable, distinct_rows, empty_columns, group_by_signature, signature
-from rulewright.data.vocabulary import Domain
+from rulewright.data.vocabulary import Domain, counted
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
@@ -92,11 +93,24 @@ class KnowledgeBase:
         false_columns: Mapping[str, Sequence[Column]] | None = None,
         **options: Any,
     ) -> KnowledgeBase:
-        """Build a knowledge base from each predicate's columns of ids; repeated rows are dropped."""
+        """Build a knowledge base from each predicate's columns of ids; repeated rows are dropped.
+
+        >>> likes = PredicateDeclaration("likes", ("person", "person"))
+        >>> people = Domain("person", ["ann", "bob"])
+        >>> ids = [np.array([0, 0]), np.array([1, 1])]
+        >>> KnowledgeBase.from_columns({"person": people}, [likes], {"likes": ids}).tuples("likes")
+        [('ann', 'bob')]
+        """
         declared = {each.name: each for each in predicates}
+        given_false = false_columns or {}
+        for given in (columns, given_false):
+            for name, parts in given.items():
+                check_columns(declared, domains, name, parts)
         distinct = {name: distinct_rows(parts) for name, parts in columns.items()}
         dropped = sum(len(columns[name][0]) - len(distinct[name][0]) for name in columns)
-        false = {name: distinct_rows(parts) for name, parts in (false_columns or {}).items()}
+        false = {name: distinct_rows(parts) for name, parts in given_false.items()}
+        for name, declaration in declared.items():
+            check_agreement(declaration, distinct.get(name), false.get(name))
         return cls(
             domains,
             declared.values(),
@@ -191,17 +205,23 @@ class KnowledgeBase:
             return classes.index(str(arg)) if arg in classes else -1
         kind = declaration.types[position]
         if kind == NUMBER_TYPE:
-            return float(arg)
+            try:
+                return float(arg)
+            except ValueError:
+                raise DataError(f"argument {position + 1} of {declaration.name} is a number, got {arg!r}") from None
         found = self.domains[kind].find(str(arg))
         return -1 if found is None else found
 
     @cached_property
     def world_of(self) -> npt.NDArray[np.int32] | None:
-        """The world of every entity, by id; None where there is one world."""
-        parts = [domain.worlds for domain in self.domains.values()]
-        if not self.worlds or any(part is None for part in parts):
+        """The world of every entity, by id: −1 where all worlds share its type. None where there is one world."""
+        if not self.worlds:
             return None
-        return np.concatenate([part for part in parts if part is not None])
+        parts = [
+            np.full(len(domain), -1, dtype=np.int32) if domain.worlds is None else domain.worlds
+            for domain in self.domains.values()
+        ]
+        return np.concatenate([np.empty(0, dtype=np.int32), *parts])
 
     # Other knowledge bases made from it
 
@@ -267,8 +287,9 @@ class KnowledgeBase:
             wanted[position[name]] = True
 
         def chosen(table: FactTable) -> FactTable:
-            place = table.signature.find("e")
-            return table if place < 0 else table.kept(wanted[world_of[table.columns[place]]])
+            entities = [column for column, kind in zip(table.columns, table.signature, strict=True) if kind == "e"]
+            worlds = np.max([world_of[column] for column in entities], axis=0) if entities else np.full(len(table), -1)
+            return table.kept((worlds < 0) | wanted[worlds])  # what names no entity of a world holds in all
 
         true, false = ({kind: chosen(table) for kind, table in self._tables[truth].items()} for truth in (True, False))
         return self.derived(true, false)
@@ -339,11 +360,14 @@ class KnowledgeBase:
         return summarise(self)
 
     def __repr__(self) -> str:
-        parts = [f"{self.n_entities:,} entities", f"{len(self.predicates):,} predicates", f"{self.n_facts:,} facts"]
+        parts = [
+            counted(self.n_entities, "entity", "entities"),
+            counted(len(self.predicates), "predicate", "predicates"),
+            counted(self.n_facts, "fact", "facts"),
+        ]
         if self.n_false_facts:
             parts.append(f"{self.n_false_facts:,} observed false")
         if self.worlds:
-            parts.append(f"{len(self.worlds):,} worlds")
-        parts += [f"{name}: {split.n_facts:,}" for name, split in self.splits.items()]
-        text = ", ".join(parts)
-        return f"KnowledgeBase({text.replace('1 predicates', '1 predicate') if len(self.predicates) == 1 else text})"
+            parts.append(counted(len(self.worlds), "world", "worlds"))
+        parts += [f"{name}: {split.n_facts + split.n_false_facts:,}" for name, split in self.splits.items()]
+        return f"KnowledgeBase({', '.join(parts)})"

@@ -61,9 +61,11 @@ class Summary:
 
     def __str__(self) -> str:
         lines = [f"{name:<15} {value:,}" for name, value in self.figures()]
-        lines += ["", f"{'predicate':<27} {'facts':>9}"]
-        for each in sorted(self.predicates, key=lambda each: -each.facts):
-            lines.append(f"{each.name + '(' + ', '.join(each.types) + ')':<27} {each.facts:>9,}")
+        shown = sorted(self.predicates, key=lambda each: -each.facts)
+        names = [f"{each.name}({', '.join(each.types)})" for each in shown]
+        width = max([27, *map(len, names)])
+        lines += ["", f"{'predicate':<{width}} {'facts':>9}"]
+        lines += [f"{name:<{width}} {each.facts:>9,}" for name, each in zip(names, shown, strict=True)]
         return "\n".join(lines)
 
 

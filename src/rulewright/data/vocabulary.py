@@ -9,9 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.errors import DataError, unknown_name
+from rulewright.errors import DataError, UnknownNameError, unknown_name
 
 Ids = npt.NDArray[np.int32]
+
+MOST_COMPARED = 20_000
+"""The most labels among which an unknown one is compared with all, to suggest the nearest."""
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """Say how many there are of something.
+
+    >>> counted(1, "fact", "facts"), counted(2000, "fact", "facts")
+    ('1 fact', '2,000 facts')
+    """
+    return f"{count:,} {one if count == 1 else many}"
 
 
 class Domain:
@@ -40,7 +52,7 @@ class Domain:
         return label in self._positions
 
     def __repr__(self) -> str:
-        return f"Domain({self.name!r}, {len(self)} entities)"
+        return f"Domain({self.name!r}, {counted(len(self), 'entity', 'entities')})"
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -54,6 +66,8 @@ class Domain:
         try:
             return self.start + self._positions[label]
         except KeyError:
+            if len(self) > MOST_COMPARED:
+                raise UnknownNameError(f"unknown {self.name} {label!r} among {len(self):,}") from None
             raise unknown_name(self.name, label, self._positions) from None
 
     def find(self, label: str) -> int | None:

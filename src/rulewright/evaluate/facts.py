@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rulewright.data import KnowledgeBase
+from rulewright.data.facts import distinct_rows
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def agreement(given: KnowledgeBase, wanted: KnowledgeBase) -> dict[str, Agreemen
         sizes = [0 if side is None else len(side[0]) for side in sides]
         common = 0
         if sides[0] is not None and sides[1] is not None:
-            rows = np.stack([np.concatenate(pair) for pair in zip(*sides, strict=True)], axis=1)
-            common = len(rows) - len(np.unique(rows, axis=0))
+            both = [np.concatenate(pair) for pair in zip(*sides, strict=True)]
+            common = len(both[0]) - len(distinct_rows(both)[0])
         result[name] = Agreement(sizes[1], sizes[0], common)
     return result

@@ -12,14 +12,14 @@ import gzip
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, signature
+from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, Value, signature
 from rulewright.data.facts import Column
 from rulewright.data.vocabulary import laid_out
 from rulewright.errors import DataError, ParseError
@@ -96,26 +96,44 @@ def read_splits(
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, delimiter: str | None = None) -> None:
     """Write the true facts of a graph of binary predicates; what a triple cannot say is refused."""
-    delimiter = delimiter or _delimiter_by_name(os.fspath(path)) or "\t"
     if kb.n_false_facts or kb.worlds or kb.splits:
         raise DataError("triples hold true facts of one world and one split; write a .facts file instead")
+    for declaration in kb.predicates.values():
+        if signature(declaration) != "ee" and kb.count(declaration.name):
+            raise DataError(f"{declaration} is not a relation of two entities; write a .facts file instead")
+    rows = [(str(values[0]), name, str(values[1])) for name, values in kb.facts()]
+    _write_rows(rows, path, delimiter)
+
+
+def write_scored(
+    facts: Iterable[tuple[str, Sequence[Value], str, str]],
+    path: str | os.PathLike[str],
+    *,
+    delimiter: str | None = None,
+) -> None:
+    """Write facts (predicate, arguments, score, rules) below a header; `read` takes the first three columns."""
+    rows: list[tuple[str, ...]] = [("head", "relation", "tail", "score", "rules")]
+    for name, args, score, rules in facts:
+        if len(args) != 2:
+            raise DataError(f"{name} has {len(args)} arguments and a triple two; write a .facts file instead")
+        rows.append((str(args[0]), name, str(args[1]), score, rules))
+    _write_rows(rows, path, delimiter)
+
+
+def _write_rows(rows: Sequence[tuple[str, ...]], path: str | os.PathLike[str], delimiter: str | None) -> None:
+    delimiter = delimiter or _delimiter_by_name(os.fspath(path)) or "\t"
     buffer = io.StringIO()
-    writer = csv.writer(buffer, delimiter=delimiter, lineterminator="\n")
-    for name, declaration in kb.predicates.items():
-        if signature(declaration) != "ee":
-            raise DataError(f"{declaration} is not a binary relation; write a .facts file instead")
-        rows = [(str(head), name, str(tail)) for head, tail in kb.tuples(name)]
-        if delimiter == "\t":
-            _refuse_unwritable(rows)
-            buffer.writelines("\t".join(row) + "\n" for row in rows)
-        else:
-            writer.writerows(rows)
+    if delimiter == "\t":
+        _refuse_unwritable(rows)
+        buffer.writelines("\t".join(row) + "\n" for row in rows)
+    else:
+        csv.writer(buffer, delimiter=delimiter, lineterminator="\n").writerows(rows)
     write_text(path, buffer.getvalue())
 
 
 def _refuse_unwritable(rows: Sequence[tuple[str, ...]]) -> None:
     for row in rows:
-        for label in row:
+        for label in row[:3]:
             if not label or any(character in label for character in "\t\n\r\x00"):
                 raise DataError(f"the name {label!r} cannot stand in a TSV file; write a .facts file instead")
 

@@ -1,0 +1,10 @@
+"""Example knowledge bases of any size with known rules; the same seed always gives the same facts."""
+
+from rulewright.data.generators.even_numbers import even_successor
+from rulewright.data.generators.family_tree import family
+from rulewright.data.generators.generated import Generated
+from rulewright.data.generators.grids import gridworld
+from rulewright.data.generators.random_facts import random_graph
+from rulewright.data.generators.smokers import smoke
+
+__all__ = ["Generated", "even_successor", "family", "gridworld", "random_graph", "smoke"]

@@ -1,0 +1,113 @@
+"""Gridworld: small grids with obstacles, a target, and what an agent sees from each cell."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright.data.facts import Column, group_by_signature
+from rulewright.data.generators.generated import Generated
+from rulewright.data.generators.options import check_at_least
+from rulewright.data.knowledge_base import KnowledgeBase
+from rulewright.data.vocabulary import Domain, laid_out
+from rulewright.errors import DataError
+from rulewright.logic import RuleSet, parse_rules
+
+DIRECTIONS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
+"""How a step changes (column, row)."""
+
+Cells = npt.NDArray[np.bool_]
+
+
+@lru_cache(maxsize=1)
+def _rules() -> RuleSet:
+    seen = ["target", "obstacle", *(f"has_{what}_{way}" for what in ("target", "obstacle") for way in DIRECTIONS)]
+    moves = [f"move_{way}" for way in DIRECTIONS]
+    lines = [f"predicate {name}(column, row)." for name in seen + moves]
+    lines += [f"closed {name}." for name in seen]
+    lines += [f"move_{way}(X, Y) :- has_target_{way}(X, Y), !has_obstacle_{way}(X, Y)." for way in DIRECTIONS]
+    return parse_rules("\n".join(lines))
+
+
+def gridworld(grids: int, *, size: int = 5, obstacles: int = 3, seed: int = 0) -> Generated:
+    """Return square grids, one world each, and what is seen from every cell; the moves to learn are hidden.
+
+    Columns count from west to east and rows from south to north, each grid with its own. ``has_target_north(X, Y)``
+    says that the target lies further north than (X, Y), in whatever column; ``has_obstacle_north(X, Y)`` that one
+    step north leads onto an obstacle or off the grid, for both are punished alike. Each grid has one target and
+    ``obstacles`` other cells that are blocked. ``hidden`` has the moves that come nearer to the target and are free,
+    exactly those the rules derive.
+
+    >>> generated = gridworld(10, seed=1)
+    >>> generated.kb.domains["row"], len(generated.kb.worlds), generated.kb.count("obstacle")
+    (Domain('row', 50 entities), 10, 30)
+    >>> generated.kb.tuples("target")[:2]
+    [('grid0_x1', 'grid0_y4'), ('grid1_x2', 'grid1_y1')]
+    >>> print(generated.rules.rules[0])
+    move_north(X, Y) :- has_target_north(X, Y), !has_obstacle_north(X, Y).
+    """
+    check_at_least("grids", grids, 1)
+    check_at_least("size", size, 1)
+    check_at_least("obstacles", obstacles, 0)
+    if obstacles >= size**2:
+        raise DataError(f"obstacles must be <= {size**2 - 1}, the cells beside the target, got {obstacles}")
+    random = np.random.default_rng(seed)
+    chosen = np.argsort(random.random((grids, size**2)), axis=1)[:, : obstacles + 1]
+    target, blocked = (_marked(cells, grids, size) for cells in (chosen[:, :1], chosen[:, 1:]))
+    facts = {"target": target, "obstacle": blocked}
+    moves = {}
+    for way in DIRECTIONS:
+        ahead = facts[f"has_target_{way}"] = _lies_ahead(target, way)
+        barred = facts[f"has_obstacle_{way}"] = _neighbour(blocked, way)
+        moves[f"move_{way}"] = ahead & ~barred
+
+    rules = _rules()
+    worlds = np.repeat(np.arange(grids, dtype=np.int32), size)
+    axes = {
+        kind: [f"grid{grid}_{letter}{number}" for grid in range(grids) for number in range(size)]
+        for kind, letter in (("column", "x"), ("row", "y"))
+    }
+    domains = laid_out((kind, labels, worlds) for kind, labels in axes.items())
+    declared = {each.name: each for each in rules.predicates}
+    kb = KnowledgeBase(
+        domains,
+        rules.predicates,
+        group_by_signature(declared, {name: _columns(cells, domains) for name, cells in facts.items()}),
+        closed=rules.closed,
+        worlds=[f"grid{grid}" for grid in range(grids)],
+    )
+    hidden = group_by_signature(declared, {name: _columns(cells, domains) for name, cells in moves.items()})
+    return Generated(kb, rules, kb.derived(hidden), kb.derived({}))
+
+
+def _marked(chosen: npt.NDArray[np.int64], grids: int, size: int) -> Cells:
+    """Return cells [grid, column, row] with the chosen ones marked."""
+    cells = np.zeros((grids, size**2), dtype=bool)
+    np.put_along_axis(cells, chosen, True, axis=1)
+    return cells.reshape(grids, size, size)
+
+
+def _neighbour(blocked: Cells, way: str) -> Cells:
+    """Mark the cells from which one step leads onto a blocked cell or off the grid."""
+    right, up = DIRECTIONS[way]
+    size = blocked.shape[1]
+    walled = np.pad(blocked, ((0, 0), (1, 1), (1, 1)), constant_values=True)
+    return walled[:, 1 + right : 1 + right + size, 1 + up : 1 + up + size]
+
+
+def _lies_ahead(target: Cells, way: str) -> Cells:
+    """Mark the cells from which a step goes nearer to the target, were there no obstacles."""
+    right, up = DIRECTIONS[way]
+    _, column, row = np.nonzero(target)
+    positions = np.arange(target.shape[1])
+    to_column = column[:, None, None] - positions[:, None]
+    to_row = row[:, None, None] - positions
+    return to_column * right + to_row * up > 0
+
+
+def _columns(cells: Cells, domains: dict[str, Domain]) -> list[Column]:
+    grid, column, row = np.nonzero(cells)
+    size = cells.shape[1]
+    return [domains["column"].start + grid * size + column, domains["row"].start + grid * size + row]

@@ -1,0 +1,152 @@
+"""Random facts over given types and predicates, for property tests and for benchmarks of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright.data.facts import Column, group_by_signature
+from rulewright.data.generators.generated import Generated
+from rulewright.data.generators.options import check_at_least, check_share
+from rulewright.data.generators.sampling import LARGEST_SPACE, distinct_keys, rows_of
+from rulewright.data.knowledge_base import KnowledgeBase
+from rulewright.data.vocabulary import Domain, laid_out
+from rulewright.errors import DataError, unknown_name
+from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet, parse_rules
+
+Sizes = npt.NDArray[np.int64]
+
+
+def random_graph(
+    sizes: Mapping[str, int],
+    declarations: str | RuleSet,
+    *,
+    facts: int | Mapping[str, int] | None = None,
+    density: float | None = None,
+    worlds: int = 1,
+    false_share: float = 0.0,
+    numbers: int = 100,
+    seed: int = 0,
+) -> Generated:
+    """Return facts drawn uniformly, without repetition, over the declared predicates; nothing else holds of them.
+
+    ``sizes`` gives the number of entities of each type, ``declarations`` the predicates (of any arity, multi-class
+    too) in the rule language. ``facts`` is the number of true facts, spread evenly over the predicates, or a number
+    for each; ``density`` is instead the share of all possible ones. For each true fact of a predicate without
+    classes there are ``false_share`` observed to be false. Entities are spread evenly over ``worlds``, which no fact
+    crosses. Numeric arguments are whole numbers below ``numbers``.
+
+    >>> text = "predicate likes(person, person). predicate age(person, number). predicate mood(person) in {good, bad}."
+    >>> generated = random_graph({"person": 50}, text, facts=60, false_share=0.5, worlds=5, seed=1)
+    >>> generated.kb
+    KnowledgeBase(50 entities, 3 predicates, 60 facts, 20 observed false, 5 worlds)
+    >>> generated.kb.tuples("mood")[:2]
+    [('person_35', 'good'), ('person_18', 'bad')]
+    """
+    for kind, size in sizes.items():
+        check_at_least(f"the size of {kind}", size, 0)
+    check_at_least("worlds", worlds, 1)
+    check_at_least("numbers", numbers, 1)
+    check_at_least("false_share", false_share, 0)
+    rules = parse_rules(declarations) if isinstance(declarations, str) else declarations
+    declared = {each.name: each for each in rules.predicates}
+    for declaration in rules.predicates:
+        for kind in declaration.types:
+            if kind != NUMBER_TYPE and kind not in sizes:
+                raise unknown_name("type", kind, sizes)
+
+    domains = laid_out(
+        (kind, [f"{kind}_{number}" for number in range(size)], _spread(size, worlds) if worlds > 1 else None)
+        for kind, size in sizes.items()
+    )
+    spaces = {name: _Space(each, domains, worlds, numbers) for name, each in declared.items()}
+    wishes = _wishes(spaces, facts, density)
+    random = np.random.default_rng(seed)
+    true: dict[str, list[Column]] = {}
+    false: dict[str, list[Column]] = {}
+    for name, space in spaces.items():
+        classes = declared[name].classes
+        n_true = wishes[name]
+        n_false = round(false_share * n_true) if classes is None else 0
+        if n_true + n_false > space.room:
+            raise DataError(f"{name} has room for {space.room:,} facts, got a wish for {n_true + n_false:,}")
+        rows = space.rows(distinct_keys(random, space=space.room, count=n_true + n_false))
+        true[name] = [column[:n_true] for column in rows]
+        if n_false:
+            false[name] = [column[n_true:] for column in rows]
+        if classes is not None:
+            true[name].append(random.integers(len(classes), size=n_true, dtype=np.int32))
+    kb = KnowledgeBase(
+        domains,
+        rules.predicates,
+        group_by_signature(declared, true),
+        group_by_signature(declared, false),
+        closed=rules.closed,
+        worlds=[f"world_{number}" for number in range(worlds)] if worlds > 1 else (),
+    )
+    return Generated(kb, rules, kb.derived({}), kb.derived({}))
+
+
+def _spread(size: int, worlds: int) -> npt.NDArray[np.int32]:
+    """Return the world of each of ``size`` entities: equal blocks, in order."""
+    return (np.arange(size, dtype=np.int64) * worlds // max(size, 1)).astype(np.int32)
+
+
+def _wishes(
+    spaces: Mapping[str, _Space], facts: int | Mapping[str, int] | None, density: float | None
+) -> dict[str, int]:
+    """Return the number of true facts that each predicate is to have."""
+    if (facts is None) == (density is None):
+        raise DataError("give either facts or density")
+    if density is not None:
+        check_share("density", density)
+        return {name: round(density * space.room) for name, space in spaces.items()}
+    if isinstance(facts, Mapping):
+        for name, count in facts.items():
+            if name not in spaces:
+                raise unknown_name("predicate", name, spaces)
+            check_at_least(f"the facts of {name}", count, 0)
+        return {name: facts.get(name, 0) for name in spaces}
+    assert facts is not None
+    check_at_least("facts", facts, 0)
+    return {name: (facts + len(spaces) - 1 - place) // len(spaces) for place, name in enumerate(spaces)}
+
+
+class _Space:
+    """All rows a predicate can have, numbered: world by world, and in each world in mixed radix."""
+
+    def __init__(
+        self, declaration: PredicateDeclaration, domains: Mapping[str, Domain], worlds: int, numbers: int
+    ) -> None:
+        self.numeric = [kind == NUMBER_TYPE for kind in declaration.types]
+        # A predicate of numbers alone belongs to no world: its rows are counted once
+        self.worlds = 1 if all(self.numeric) else worlds
+        self.sizes: list[Sizes] = []
+        self.firsts: list[Sizes] = []
+        for kind in declaration.types:
+            if kind == NUMBER_TYPE:
+                self.sizes.append(np.full(self.worlds, numbers))
+                self.firsts.append(np.zeros(self.worlds, dtype=np.int64))
+            else:
+                domain = domains[kind]
+                world_of = np.zeros(len(domain), dtype=np.int32) if domain.worlds is None else domain.worlds
+                sizes = np.bincount(world_of, minlength=self.worlds)
+                self.sizes.append(sizes)
+                self.firsts.append(domain.start + np.cumsum(sizes) - sizes)
+        products = [int(np.prod(place, dtype=object)) for place in zip(*self.sizes, strict=True)]
+        self.room = sum(products)
+        if self.room > LARGEST_SPACE:
+            raise DataError(f"{declaration.name} has {self.room:,} possible facts, more than can be numbered")
+        self.ends: Sizes = np.cumsum(np.array(products, dtype=np.int64))
+
+    def rows(self, keys: npt.NDArray[np.int64]) -> list[Column]:
+        """Turn numbers of rows into columns of ids and numbers."""
+        world = np.searchsorted(self.ends, keys, side="right") if self.worlds > 1 else np.zeros(1, dtype=np.int64)
+        starts = np.concatenate([[0], self.ends[:-1]])
+        digits = rows_of(keys - starts[world], [sizes[world] for sizes in self.sizes])
+        return [
+            (digit + firsts[world]).astype(np.float64 if numeric else np.int32)
+            for digit, firsts, numeric in zip(digits, self.firsts, self.numeric, strict=True)
+        ]

@@ -1,0 +1,138 @@
+"""Friends, smoking and cancer: the classical example of Markov logic, drawn from its own distribution."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright.data.facts import Column, group_by_signature
+from rulewright.data.generators.generated import Generated
+from rulewright.data.generators.names import people as names_of_people
+from rulewright.data.generators.options import check_at_least, check_share
+from rulewright.data.generators.sampling import matching_pairs
+from rulewright.data.knowledge_base import KnowledgeBase
+from rulewright.data.vocabulary import laid_out
+from rulewright.logic import RuleSet, parse_rules
+
+ALIKE, SMOKER, CAUSE, HEALTHY = 0.4, 1.0, 2.5, 1.5
+"""The weights of the four soft formulas, in their order below."""
+
+RULES = f"""
+predicate smoke(person).
+predicate friend(person, person).
+predicate cancer(person).
+
+hard !friend(X, X).
+hard friend(X, Y) => friend(Y, X).
+{ALIKE} friend(X, Y) => (smoke(X) <=> smoke(Y)).
+{SMOKER} smoke(X).
+{CAUSE} smoke(X) => cancer(X).
+{HEALTHY} !cancer(X).
+"""
+
+LARGEST_CIRCLE = 6
+
+Mask = npt.NDArray[np.bool_]
+Facts = dict[str, list[Column]]
+
+
+@lru_cache(maxsize=1)
+def _rules() -> RuleSet:
+    return parse_rules(RULES)
+
+
+def smoke(people: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generated:
+    """Return circles of friends in which smoking and cancer are drawn exactly as the weighted formulas say.
+
+    Everyone in a circle of two to six is a friend of everyone else in it. Whether a person smokes, and whether
+    they have cancer, is observed (true or false) with probability ``observed``, each on its own; who is not observed
+    is a query. Of each friendship one direction is observed and the other a query, and so with up to as many pairs
+    who are no friends. The split ``test`` has the queries with their answers, true and false.
+
+    >>> generated = smoke(people=20, seed=3)
+    >>> generated.kb
+    KnowledgeBase(20 entities, 3 predicates, 30 facts, 41 observed false, test: 69)
+    >>> print(generated.rules.formulas[2])
+    0.4 friend(X, Y) => (smoke(X) <=> smoke(Y)).
+    """
+    check_at_least("people", people, 2)
+    check_share("observed", observed)
+    random = np.random.default_rng(seed)
+    rules = _rules()
+    circle = _circles(random, people)
+    smokes = _smokers(random, circle)
+    ill = random.random(people) < _logistic(np.where(smokes, CAUSE - HEALTHY, -HEALTHY))
+    friends, strangers = _pairs(random, circle)
+
+    true: Facts = {"friend": [friends[0], friends[1]]}
+    false: Facts = {"friend": [strangers[0], strangers[1]]}
+    asked_true: Facts = {"friend": [friends[1], friends[0]]}
+    asked_false: Facts = {"friend": [strangers[1], strangers[0]]}
+    for name, holds in (("smoke", smokes), ("cancer", ill)):
+        seen = random.random(people) < observed
+        true[name], false[name] = [np.flatnonzero(seen & holds)], [np.flatnonzero(seen & ~holds)]
+        asked_true[name], asked_false[name] = [np.flatnonzero(~seen & holds)], [np.flatnonzero(~seen & ~holds)]
+
+    declared = {each.name: each for each in rules.predicates}
+    kb = KnowledgeBase(
+        laid_out([("person", names_of_people(people), None)]),
+        rules.predicates,
+        group_by_signature(declared, true),
+        group_by_signature(declared, false),
+    )
+    hidden = kb.derived(group_by_signature(declared, asked_true))
+    queries = kb.derived(hidden.tables(), group_by_signature(declared, asked_false))
+    return Generated(kb.with_splits({"test": queries}), rules, hidden, kb.derived({}))
+
+
+def _circles(random: np.random.Generator, people: int) -> npt.NDArray[np.int64]:
+    """Return the circle of each person; nobody is left alone."""
+    ends = np.cumsum(random.integers(2, LARGEST_CIRCLE, size=people // 2 + 1))
+    circle = np.searchsorted(ends, np.arange(people), side="right")
+    if np.sum(circle == circle[-1]) == 1:
+        circle[-1] -= 1
+    return random.permutation(circle)
+
+
+def _smokers(random: np.random.Generator, circle: npt.NDArray[np.int64]) -> Mask:
+    """Draw who smokes: in a circle only the number of smokers matters, so it is drawn, and then who they are."""
+    sizes = np.bincount(circle)
+    rows, counts = np.ogrid[: LARGEST_CIRCLE + 1, : LARGEST_CIRCLE + 1]
+    # Friendship binds both ways, and whether someone smokes weighs on their cancer, which is summed out
+    each = SMOKER + np.logaddexp(HEALTHY, CAUSE) - np.logaddexp(HEALTHY + CAUSE, CAUSE)
+    weights = np.exp(each * counts - 2 * ALIKE * counts * (rows - counts)) * _binomials(LARGEST_CIRCLE)
+    cumulative = np.cumsum(weights, axis=1)
+    drawn = random.random(len(sizes)) * cumulative[sizes, sizes]
+    smokers = np.sum(drawn[:, None] >= cumulative[sizes], axis=1)
+    order = np.lexsort((random.random(len(circle)), circle))
+    rank = np.empty(len(circle), dtype=np.int64)
+    rank[order] = np.arange(len(circle)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    smoker: Mask = rank < smokers[circle]
+    return smoker
+
+
+def _binomials(largest: int) -> npt.NDArray[np.float64]:
+    """Return the triangle of binomial coefficients, zero beyond it."""
+    triangle = np.zeros((largest + 1, largest + 1))
+    triangle[:, 0] = 1
+    for row in range(1, largest + 1):
+        triangle[row, 1:] = triangle[row - 1, 1:] + triangle[row - 1, :-1]
+    return triangle
+
+
+def _logistic(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return 1 / (1 + np.exp(-values))
+
+
+def _pairs(
+    random: np.random.Generator, circle: npt.NDArray[np.int64]
+) -> tuple[tuple[Column, Column], tuple[Column, Column]]:
+    """Return every friendship once and at most as many pairs of strangers, each with the first person first."""
+    one, other = matching_pairs(circle, circle)
+    friends = (one[one < other], other[one < other])
+    drawn = np.sort(random.integers(len(circle), size=(2 * len(friends[0]), 2)), axis=1)
+    drawn = np.unique(drawn[circle[drawn[:, 0]] != circle[drawn[:, 1]]], axis=0)
+    drawn = random.permutation(drawn)[: len(friends[0])]
+    return friends, (drawn[:, 0], drawn[:, 1])

@@ -1,0 +1,227 @@
+"""Markov logic networks in Alchemy's form: ``.mln`` for predicates and formulas, ``.db`` for ground atoms.
+
+In an ``.mln`` file every line is a statement, which after an operator goes on in the next line::
+
+    person = {Anna, Bob}                                 // the constants of a type; num = {1,...,5} counts
+    Friends(person, person)                              // a predicate and its types, before its first use
+    1.5 Smokes(x) ^ Friends(x, y) => Smokes(y)           // a weighted formula
+    !(Male(x) ^ Female(x)).                              // a hard one
+    Smokes(x) => Cancer(x)                               // its weight is to be learned
+
+Names that start with a capital, numerals, texts in double quotes and what a type declaration lists are constants,
+other names are variables; in the rule language it is the other way round, so ``x`` becomes ``X`` and ``Anna``
+``'Anna'``. The connectives are ``! ^ v => <=>``, binding in this order and grouping from the left. ``*P(x)`` stands for
+the formula with ``P(x)`` and the one with ``!P(x)``. A variable ``+x`` is a plain ``x``, as in LogicMP: it gets no
+weight of its own for each constant.
+
+A weighted formula counts as a whole. So does Alchemy count one in brackets, ``1.5 [P(x) <=> Q(x)]``; without them it
+divides the weight among the clauses of the formula, which makes a difference where there are several.
+
+Not supported, and refused by name: ``EXIST``, functions, predicates without arguments, exclusive and exhaustive marks
+(``Position(person, rank!)``), comparisons other than ``=`` and ``!=``, utilities and ``#include``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
+from rulewright.data.builder import MAIN
+from rulewright.errors import DataError, ParseError, unknown_name
+from rulewright.files import read_text, write_text
+from rulewright.io.alchemy_writer import db_text, mln_text
+from rulewright.io.mln_formulas import QUANTIFIERS, FormulaReader, constants_by_type
+from rulewright.io.mln_text import NAME, Cursor, add_ground_atoms, read_constant, read_declaration
+from rulewright.logic import PredicateDeclaration, RuleSet, WeightedFormula
+from rulewright.logic.ruleset import Usage
+
+__all__ = ["db_text", "mln_text", "read_db", "read_mln", "write_db", "write_mln"]
+
+MOST_COUNTED = 1_000_000
+"""The most constants that ``{first,...,last}`` may stand for."""
+
+_TYPE = rf"[ \t]*{NAME}[ \t]*!?[ \t]*"
+_DECLARATION = re.compile(rf"{NAME}[ \t]*\(({_TYPE}(?:,{_TYPE})*)\)[ \t\r]*(?:\n|\Z)")
+
+
+def read_mln(path: str | os.PathLike[str]) -> RuleSet:
+    """Read the predicates and formulas of an ``.mln`` file.
+
+    The constants of its type declarations are not part of a rule set: `read_db` takes them from the file.
+
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp(), "smoking.mln")
+    >>> _ = file.write_text("smokes(person)\\ncancer(person)\\n1.5 smokes(x) => cancer(x) // a weighted formula")
+    >>> print(read_mln(file), end="")
+    predicate smokes(person).
+    predicate cancer(person).
+    1.5 smokes(X) => cancer(X).
+    """
+    return _read_mln(path).rules()
+
+
+def read_db(
+    path: str | os.PathLike[str],
+    declarations: Iterable[PredicateDeclaration] = (),
+    *,
+    mln: str | os.PathLike[str] | None = None,
+) -> KnowledgeBase:
+    """Read the ground atoms of a ``.db`` file: true, with ``!`` false, with ``?`` unknown, one a line.
+
+    The predicates are those of ``declarations`` or of the file ``mln``, whose constants become entities too; with
+    neither, every argument is of type entity. Which predicates are closed Alchemy's files do not say: none is.
+
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp(), "smoking.db")
+    >>> _ = file.write_text("friends(Anna, Bob)\\n!smokes(Bob)")
+    >>> kb = read_db(file)
+    >>> kb.tuples("friends"), kb.tuples("smokes", truth=False)
+    ([('Anna', 'Bob')], [('Bob',)])
+    """
+    network = None if mln is None else _read_mln(mln)
+    known = {each.name: each for each in (*declarations, *(network.rules().predicates if network else ()))} or None
+    builder = KnowledgeBaseBuilder(known.values() if known else ())
+    constants = [*network.constants, *constants_by_type(network.rules())] if network else []
+    for kind, name in constants:
+        builder.entity(name, type=kind)
+    add_ground_atoms(_cursor(path), builder, known, split=MAIN)
+    return builder.build()
+
+
+def write_mln(rules: RuleSet, path: str | os.PathLike[str]) -> None:
+    """Write predicates and formulas as an ``.mln`` file; `mln_text` says how."""
+    write_text(path, mln_text(rules))
+
+
+def write_db(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
+    """Write facts as a ``.db`` file; `db_text` says how."""
+    write_text(path, db_text(kb))
+
+
+def _read_mln(path: str | os.PathLike[str]) -> _Network:
+    network = _Network(_cursor(path))
+    network.read()
+    return network
+
+
+def _cursor(path: str | os.PathLike[str]) -> Cursor:
+    text = read_text(path)
+    if not text.strip():
+        problem = "an empty file; one that is meant to be empty holds a comment: // nothing"
+        raise ParseError(problem, file=os.fspath(path))
+    return Cursor(text, file=os.fspath(path))
+
+
+class _Network:
+    """What an ``.mln`` file holds, statement by statement."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._usage = Usage()
+        self._formulas: list[WeightedFormula] = []
+        self._constant_names: set[str] = set()
+        self._reader = FormulaReader(cursor, is_constant=self._is_constant, known=self._usage.declared)
+        self.constants: list[tuple[str, str]] = []
+
+    def rules(self) -> RuleSet:
+        return RuleSet(self._formulas, predicates=self._usage.declared.values())
+
+    def _is_constant(self, name: str) -> bool:
+        return name[0].isupper() or name in self._constant_names
+
+    def read(self) -> None:
+        while self._cursor.skip_newlines():
+            offset = self._cursor.token.offset
+            try:
+                self._statement()
+            except ParseError:
+                raise
+            except DataError as error:
+                raise self._cursor.error(str(error), offset) from None
+
+    def _statement(self) -> None:
+        cursor, first = self._cursor, self._cursor.token
+        if first.text == "#":
+            raise cursor.error("'#include' is not supported; put the texts into one file")
+        if first.kind != "name" or first.text in QUANTIFIERS:
+            self._formula()
+            return
+        cursor.take()
+        second = cursor.token
+        if second.text == "=":
+            cursor.take()
+            if cursor.token.text == "{":
+                self._type(first.text)
+                return
+        elif second.kind == "name" and second.text != "v":
+            raise cursor.error("functions are not supported; use a predicate with one argument more", first.offset)
+        cursor.move(first.offset)
+        if second.text != "(":
+            self._formula()
+        elif first.text not in self._usage.declared:
+            self._declare()
+        elif self._seems_declaration():
+            raise cursor.error(f"{first.text} is declared above; name the variables of a formula otherwise than types")
+        else:
+            self._formula()
+
+    def _seems_declaration(self) -> bool:
+        found = _DECLARATION.match(self._cursor.text, self._cursor.token.offset)
+        types = {each for declaration in self._usage.declared.values() for each in declaration.types}
+        return found is not None and types.issuperset(re.findall(NAME, found[1]))
+
+    def _declare(self) -> None:
+        cursor = self._cursor
+        if not _DECLARATION.match(cursor.text, cursor.token.offset):
+            problem = unknown_name("predicate", cursor.token.text, self._usage.declared)
+            raise cursor.error(f"{problem}; it is declared by a line of its own above, such as Friends(person, person)")
+        self._usage.declare(read_declaration(cursor))
+
+    def _type(self, kind: str) -> None:
+        cursor = self._cursor
+        cursor.expect("{")
+        names: list[str] = []
+        while not names or cursor.expect(",", "}").text == ",":
+            cursor.skip_newlines()
+            if names and cursor.accept("..."):
+                cursor.expect(",")
+                names += self._counted(names[-1])
+            else:
+                names.append(read_constant(cursor))
+            cursor.skip_newlines()
+        cursor.end_of_line()
+        self._constant_names.update(names)
+        self.constants += [(kind, name) for name in names]
+
+    def _counted(self, first: str) -> list[str]:
+        offset = self._cursor.token.offset
+        last = read_constant(self._cursor)
+        if not (re.fullmatch(r"-?[0-9]{1,18}", first) and re.fullmatch(r"-?[0-9]{1,18}", last)):
+            raise self._cursor.error(f"'...' stands between two whole numbers, got {first} and {last}", offset)
+        if not 0 <= int(last) - int(first) <= MOST_COUNTED:
+            raise self._cursor.error(
+                f"'...' counts upwards to at most {MOST_COUNTED:,} more, got {first} and {last}", offset
+            )
+        return [str(number) for number in range(int(first) + 1, int(last) + 1)]
+
+    def _formula(self) -> None:
+        cursor, offset = self._cursor, self._cursor.token.offset
+        weight = float(cursor.take().text) if cursor.token.kind == "number" else None
+        if weight is not None and cursor.token.text in (":", "."):
+            raise cursor.error(
+                f"found {cursor.token} after a weight; utilities and weighted hard formulas are not supported"
+            )
+        formulas = self._reader.read()
+        hard = cursor.accept(".") is not None
+        if hard and weight is not None:
+            raise cursor.error("a formula has a weight or a full stop, which makes it hard, not both", offset)
+        cursor.end_of_line("an operator (^ v => <=>), '.' or the end of the line")
+        kind = "hard" if hard else "learn" if weight is None else "soft"
+        for formula in formulas:
+            statement = WeightedFormula(formula, kind, weight)  # type: ignore[arg-type]
+            self._usage.add(statement)
+            self._formulas.append(statement)

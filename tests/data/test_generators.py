@@ -1,0 +1,33 @@
+from collections.abc import Callable
+
+import pytest
+
+from rulewright.data import generators
+from rulewright.data.generators import Generated, family, gridworld, random_graph, smoke
+
+DECLARATIONS = "predicate likes(person, person). predicate age(person, number). predicate mood(person) in {good, bad}."
+
+
+def contents(generated: Generated) -> list[object]:
+    parts = [generated.kb, generated.hidden, generated.noise, *generated.kb.splits.values()]
+    return [generated.rules, *([*part.facts(truth=truth)] for part in parts for truth in (True, False))]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: family(50, missing=0.2, noise=0.2, ages=True, seed=seed),
+        lambda seed: smoke(30, seed=seed),
+        lambda seed: gridworld(5, seed=seed),
+        lambda seed: random_graph({"person": 20}, DECLARATIONS, density=0.2, false_share=1, seed=seed),
+    ],
+    ids=["family", "smoke", "gridworld", "random_graph"],
+)
+def test_the_same_seed_gives_the_same_facts(make: Callable[[int], Generated]) -> None:
+    assert contents(make(3)) == contents(make(3))
+    assert contents(make(3)) != contents(make(4))
+
+
+def test_what_is_exported() -> None:
+    assert sorted(generators.__all__) == ["Generated", "even_successor", "family", "gridworld", "random_graph", "smoke"]
+    assert all(hasattr(generators, name) for name in generators.__all__)
