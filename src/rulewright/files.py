@@ -6,6 +6,7 @@ import gzip
 import os
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 from rulewright.errors import FileError, ParseError
@@ -19,9 +20,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     try:
         content = sys.stdin.buffer.read() if name == STDIO else Path(name).read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ParseError(f"not a complete gzip file: {error}", file=name) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
         raise cannot("read", name, error) from None
 
 
@@ -65,7 +66,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     if name == STDIO:
         sys.stdout.write(text)
         return
-    content = text.encode()
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise FileError(f"cannot write {name}: {text[error.start]!r} is half of a character") from None
     write_bytes(name, gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
 
 
@@ -80,15 +84,16 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
         Path(temporary).chmod(mode)
         Path(temporary).replace(target)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
         raise cannot("write", os.fspath(path), error) from None
 
 
-def cannot(action: str, name: str, error: OSError) -> FileError:
-    """Turn an operating system error into one line: what could not be done, to which file, and why."""
-    return FileError(f"cannot {action} {name}: {error.strerror or error}")
+def cannot(action: str, name: str, error: OSError | ValueError) -> FileError:
+    """Turn an error of the operating system into one line: what could not be done, to which file, and why."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return FileError(f"cannot {action} {name!r}: {reason}" if "\0" in name else f"cannot {action} {name}: {reason}")
 
 
 def _umask() -> int:

@@ -1,0 +1,60 @@
+"""What the benchmarks share: the best of several timed runs, the machine, and one form of table."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+def best_of(runs: int, work: Callable[[], object]) -> float:
+    """Return the shortest time of several runs, in seconds."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def in_turns(runs: int, *works: Callable[[], object]) -> list[float]:
+    """Time several ways to do one thing in turns, so that a busy moment of the machine hits all of them."""
+    best = [float("inf")] * len(works)
+    for _ in range(runs):
+        for place, work in enumerate(works):
+            best[place] = min(best[place], best_of(1, work))
+    return best
+
+
+def peak_memory() -> float:
+    """Return the most memory this process has held so far, in megabytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # unlike getrusage, it does not count what the parent process held
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def machine() -> str:
+    """Describe the machine in a line."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table of plain text."""
+    cells = [
+        list(columns),
+        *[[f"{each:.3f}" if isinstance(each, float) else str(each) for each in row] for row in rows],
+    ]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
+    print(f"\n{title}")
+    for row in cells:
+        print(
+            "  ".join(
+                cell.ljust(width) if place == 0 else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+        )

@@ -1,0 +1,100 @@
+"""``rulewright apply``: rules and facts in, new facts out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rulewright.cli.console import print_json, print_line, print_table, progress, warn
+
+if TYPE_CHECKING:
+    from rulewright.reason import Inferred
+
+
+def apply(
+    rules: Annotated[str, typer.Argument(help="A rule file (.rules, .mln), or - for standard input.")],
+    facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format.")],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Write the new facts here (.tsv and .csv with scores; .facts, .db, -)."),
+    ] = None,
+    complete: Annotated[bool, typer.Option("--complete", help="Write the known facts too, without scores.")] = False,
+    min_score: Annotated[float, typer.Option(min=0, max=1, help="Leave out facts with a lower score.")] = 0.0,
+    aggregation: Annotated[
+        Literal["max", "noisy-or"], typer.Option(help="How the scores of several rules combine.")
+    ] = "max",
+    limit: Annotated[int, typer.Option(min=0, help="How many facts the table shows.")] = 20,
+    memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print all new facts as JSON.")] = False,
+) -> None:
+    """Apply rules once to facts and show what is new, with scores and the rules that gave it.
+
+    Example: rulewright apply family.rules family.tsv -o new.tsv
+    """
+    from rulewright.io import read_facts, read_rules
+    from rulewright.reason import apply as apply_rules
+
+    rule_set, kb = read_rules(rules), read_facts(facts)
+    with progress("applying rules") as advance:
+        inferred = apply_rules(
+            rule_set, kb, aggregation=aggregation, min_score=min_score, memory_limit=memory_limit, progress=advance
+        )
+    for violation in inferred.violations:
+        warn(f"broken {violation.groundings:,} times: {violation.formula}")
+    if output is not None:
+        _write(inferred, output, complete=complete)
+    if json:
+        if output != "-":
+            print_json(_as_json(inferred))
+        return
+    told = f"{len(inferred):,} new facts from {len(rule_set):,} rules and {kb.n_facts:,} facts"
+    if output is not None:
+        warn(f"{told}, written to {output}" if output != "-" else told)
+        return
+    shown = inferred[:limit]
+    if shown:
+        numbers = _rule_numbers(inferred)
+        print_table(
+            ("score", "new fact", "by rule"),
+            [(fact.score, str(fact), ", ".join(str(numbers[rule]) for rule in fact.rules)) for fact in shown],
+        )
+        print_line()
+    print_line(told + (f"; {len(shown)} are shown" if len(shown) < len(inferred) else ""))
+
+
+def _rule_numbers(inferred: Inferred) -> dict[object, int]:
+    """Number rules as a person counts them in the file."""
+    numbers: dict[object, int] = {}
+    for number, source in enumerate(inferred.sources, start=1):
+        numbers.setdefault(source, number)
+    return numbers
+
+
+def _as_json(inferred: Inferred) -> dict[str, object]:
+    numbers = _rule_numbers(inferred)
+    return {
+        "facts": [
+            {
+                "predicate": fact.predicate,
+                "args": list(fact.args),
+                "score": fact.score,
+                "rules": [numbers[rule] for rule in fact.rules],
+            }
+            for fact in inferred
+        ],
+        "violations": [{"formula": str(each.formula), "groundings": each.groundings} for each in inferred.violations],
+    }
+
+
+def _write(inferred: Inferred, output: str, *, complete: bool) -> None:
+    from rulewright.io import write_facts
+    from rulewright.io.triples import write_scored
+
+    if Path(output.removesuffix(".gz")).suffix in (".tsv", ".csv") and not complete:
+        numbers = _rule_numbers(inferred)
+        rows = ((fact, fact.score, " ".join(str(numbers[rule]) for rule in fact.rules)) for fact in inferred)
+        write_scored(((fact.predicate, fact.args, f"{score:.6g}", given) for fact, score, given in rows), output)
+    else:
+        write_facts(inferred.completed if complete else inferred.facts, output)

@@ -1,0 +1,40 @@
+"""``rulewright convert``: facts or rules from one format to another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rulewright.cli.console import print_json, warn
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="The file or folder to read, or - for standard input.")],
+    target: Annotated[str, typer.Argument(help="The file to write, or - for standard output.")],
+    from_format: Annotated[
+        str | None, typer.Option("--from", help="The format of SOURCE where its name and content do not tell.")
+    ] = None,
+    to_format: Annotated[
+        str | None, typer.Option("--to", help="The format of TARGET where its name does not tell.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was read and written as JSON.")] = False,
+) -> None:
+    """Read facts or rules in one format and write them in another.
+
+    Example: rulewright convert network.mln network.rules
+    """
+    from rulewright.io import holds_rules, read_facts, read_rules, write_facts, write_rules
+
+    if holds_rules(source, format=from_format):
+        rules = read_rules(source, format=from_format)
+        write_rules(rules, target, format=to_format)
+        report = {"rules": len(rules.rules), "formulas": len(rules.formulas), "templates": len(rules.templates)}
+    else:
+        kb = read_facts(source, format=from_format)
+        write_facts(kb, target, format=to_format)
+        report = {"entities": kb.n_entities, "predicates": len(kb.predicates), "facts": kb.n_facts}
+    if json and target != "-":
+        print_json({"source": source, "target": target, **report})
+    elif target != "-":
+        warn(f"{target}: " + ", ".join(f"{count:,} {name}" for name, count in report.items() if count))

@@ -1,0 +1,87 @@
+"""``rulewright demo``: the main job on a family that is made up on the spot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rulewright.cli.console import print_json, print_line, print_table, progress
+
+if TYPE_CHECKING:
+    from rulewright.data.generators import Generated
+    from rulewright.evaluate import Agreement
+    from rulewright.reason import Inferred
+
+_COLUMNS = ("predicate", "hidden", "inferred", "correct", "precision", "recall")
+_SHOWN = 5
+
+
+def demo(
+    people: Annotated[int, typer.Option(min=10, help="How many people the family has.")] = 300,
+    missing: Annotated[float, typer.Option(min=0, max=1, help="The share of all facts that is hidden.")] = 0.1,
+    noise: Annotated[float, typer.Option(min=0, max=1, help="The share of wrong facts that is put in.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same family.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Hide a tenth of a family's facts, infer them again with rules, and say why.
+
+    Example: rulewright demo --people 1000 --missing 0.2 --noise 0.01
+    """
+    from rulewright.data import generators
+    from rulewright.evaluate import Agreement, agreement
+    from rulewright.reason import apply
+
+    family = generators.family(people, missing=missing, noise=noise, seed=seed)
+    with progress("applying rules") as advance:
+        inferred = apply(family.rules, family.kb, progress=advance)
+    by_predicate = agreement(inferred.facts, family.hidden)
+    total = sum(by_predicate.values(), Agreement(0, 0, 0))
+    rows = [_row(name, each) for name, each in by_predicate.items() if each.wanted or each.given]
+    reasons = _reasons(family, inferred)
+    if json:
+        figures = {"people": people, "facts": family.kb.n_facts, "hidden": family.hidden.n_facts}
+        figures |= {"wrong": family.noise.n_facts, "rules": len(family.rules)}
+        summary = {"precision": total.precision, "recall": total.recall}
+        table = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+        print_json({**figures, **summary, "predicates": table, "sample": reasons})
+        return
+    wrong = f", {family.noise.n_facts:,} of them wrong" if family.noise.n_facts else ""
+    print_line(f"A family of {people:,} people. {family.kb.n_facts:,} facts are known{wrong};")
+    print_line(f"{family.hidden.n_facts:,} true ones are hidden. {len(family.rules)} rules are at hand, such as")
+    for rule in family.rules.rules[:4]:
+        print_line(f"    {rule}")
+    print_line()
+    print_line("What they infer, and why:")
+    for each in reasons:
+        print_line(f"    {each['fact']}")
+        print_line(f"        because {each['because']}")
+    print_line()
+    print_table(_COLUMNS, rows, total=_row("all", total))
+    print_line()
+    print_line(
+        f"Of {total.wanted:,} hidden facts the rules found {total.correct:,} ({total.recall:.0%}); "
+        f"of {total.given:,} facts they inferred {total.precision:.0%} are true."
+    )
+
+
+def _row(name: str, each: Agreement) -> tuple[str, int, int, int, float, float]:
+    return name, each.wanted, each.given, each.correct, each.precision, each.recall
+
+
+def _reasons(family: Generated, inferred: Inferred) -> list[dict[str, object]]:
+    """Explain one fact each of a few predicates."""
+    from rulewright.engine import Engine
+    from rulewright.reason.program import Program
+    from rulewright.reason.witness import witness
+
+    chosen = {fact.predicate: fact for fact in reversed(inferred)}
+    program = Program.of(family.rules, family.kb)
+    reasons: list[dict[str, object]] = []
+    with Engine(program.kb) as engine:
+        for fact in sorted(chosen.values(), key=lambda fact: -len(str(fact.rules[0])))[:_SHOWN]:
+            derivations = [each for each in program.derivations if each.source == fact.rules[0]]
+            ground = witness(derivations, fact.args, engine) or ()
+            because = " and ".join(map(str, ground))
+            reasons.append({"fact": str(fact), "score": fact.score, "because": because, "rule": str(fact.rules[0])})
+    return reasons

@@ -1,0 +1,63 @@
+"""What the documents show is run: Python blocks, examples, and the commands they name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return [text for name, text in BLOCK.findall(path.read_text(encoding="utf-8")) if name == language]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_blocks_run(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(path, "python"):
+        exec(compile(block, path.name, "exec"), names)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_rules_in_documents_parse(path):
+    from rulewright import parse_rules
+
+    for block in blocks(path, "prolog"):
+        assert len(parse_rules(block, file=path.name)) > 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_run(path, tmp_path):
+    result = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_commands_in_the_readme_exist():
+    from typer.main import get_command
+
+    from rulewright.cli import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    named = re.findall(r"^rulewright (\w+)(?: (\w+))?", "\n".join(blocks(ROOT / "README.md", "sh")), re.MULTILINE)
+    assert named
+    for command, sub in named:
+        assert command in commands
+        if command == "data":
+            assert sub in commands["data"].commands
