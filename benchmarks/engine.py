@@ -15,7 +15,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-from measure import in_turns, machine, peak_memory, print_table
+from measure import in_turns, machine, peak_memory, print_table, save
 
 from rulewright import Engine, KnowledgeBase, read_facts
 from rulewright.data.generators import random_graph
@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--stream", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--limit", default="300MB", help="the memory limit under which bindings are streamed")
+    parser.add_argument("--save", metavar="FILE", help="write the tables as JSON")
     options = parser.parse_args()
     if options.stream:
         stream_within(options.limit, options.stream)
@@ -145,6 +146,7 @@ def main() -> None:
         ("streamed bindings", "limit", "before", "peak", "added"),
         [streaming(options.limit, facts) for facts in (250_000, 1_000_000, 4_000_000)],
     )
+    save(options.save)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ To reach: at most 2× numpy.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 
-from measure import in_turns, machine, print_table
+from measure import in_turns, machine, print_table, save
 
 RUNS = 15
 
@@ -18,6 +19,9 @@ def importing(statement: str) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--save", metavar="FILE", help="write the table as JSON")
+    options = parser.parse_args()
     statements = [
         "pass",
         "import numpy",
@@ -31,6 +35,7 @@ def main() -> None:
     ]
     print(machine())
     print_table(f"import, best of {RUNS}, interpreter's own start taken off", ("statement", "ms", "× numpy"), rows)
+    save(options.save)
 
 
 if __name__ == "__main__":

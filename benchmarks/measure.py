@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,8 +45,23 @@ def machine() -> str:
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
+_TABLES: list[dict[str, object]] = []
+
+
+def save(path: str | None) -> None:
+    """Write the tables printed so far as JSON, with the command and the machine, where a path is given."""
+    if path is not None:
+        found = {
+            "command": " ".join([Path(sys.argv[0]).as_posix(), *sys.argv[1:]]),
+            "machine": machine(),
+            "tables": _TABLES,
+        }
+        Path(path).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table of plain text."""
+    """Print a table of plain text, and keep it for `save`."""
+    _TABLES.append({"title": title, "columns": list(columns), "rows": [list(row) for row in rows]})
     cells = [
         list(columns),
         *[[f"{each:.3f}" if isinstance(each, float) else str(each) for each in row] for row in rows],

@@ -142,10 +142,8 @@ def read_facts(path: Source, *, format: str | None = None) -> KnowledgeBase:
 
     ``format`` names one of `FACT_FORMATS` where name and content do not tell.
 
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "family.tsv")
-    >>> _ = file.write_text("ann\tparent_of\tbob\n")
-    >>> read_facts(file)
+    >>> _ = (folder / "family.tsv").write_text("ann\tparent_of\tbob\n")
+    >>> read_facts(folder / "family.tsv")
     KnowledgeBase(2 entities, 1 predicate, 1 fact)
     """
     if format is None:

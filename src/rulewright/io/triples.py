@@ -63,10 +63,8 @@ def read(
     ``delimiter``, ``columns`` (the role of each, see `ROLES`) and ``header`` are found from the name and the first
     line where they are not given.
 
-    >>> import tempfile, pathlib
-    >>> file = pathlib.Path(tempfile.mkdtemp(), "family.tsv")
-    >>> _ = file.write_text("ann\tparent_of\tbob\nbob\tparent_of\tNA\n")
-    >>> read(file).tuples("parent_of")
+    >>> _ = (folder / "family.tsv").write_text("ann\tparent_of\tbob\nbob\tparent_of\tNA\n")
+    >>> read(folder / "family.tsv").tuples("parent_of")
     [('ann', 'bob'), ('bob', 'NA')]
     """
     return read_splits({"": path}, delimiter=delimiter, columns=columns, header=header)
