@@ -175,7 +175,7 @@ def test_columns_are_32_bit_ids_and_64_bit_numbers() -> None:
     ("predicate", "args", "options", "message"),
     [
         ("likes", ["ann"], {}, "likes has 2 arguments, got 1"),
-        ("likes", ["ann", 3], {}, "argument 2 of likes is a person, got the number 3"),
+        ("likes", ["ann", 3], {}, "argument 2 of likes has type person, got the number 3"),
         ("reads", ["ann", "ulysses", "long"], {}, "argument 3 of reads is a number, got 'long'"),
         ("reads", ["ann", "ulysses", math.nan], {}, "argument 3 of reads must be finite, got nan"),
         ("reads", ["ann", "ulysses", 10**400], {}, "argument 3 of reads must be finite"),

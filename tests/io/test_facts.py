@@ -102,6 +102,14 @@ def test_worlds() -> None:
     assert contents(facts.parse(facts.to_text(kb))) == contents(kb)
 
 
+def test_shared_types_are_named_in_every_world() -> None:
+    kb = facts.parse("predicate word(token, word). shared word. world a. word(t1, and). world b. word(t2, and).")
+    assert kb.tuples("word") == [("t1", "and"), ("t2", "and")]
+    assert kb.in_worlds(["b"]).tuples("word") == [("t2", "and")]
+    assert contents(facts.parse(facts.to_text(kb))) == contents(kb)
+    assert "a.facts:1:" in str(error_of("p(a). shared entity."))
+
+
 def test_numerals_are_numbers_and_quoted_ones_are_names() -> None:
     kb = facts.parse("p(1, '1'). p(-0.5, '-0.5'). p(1e3, a).")
     assert kb.tuples("p") == [(1.0, "1"), (-0.5, "-0.5"), (1000.0, "a")]
@@ -148,7 +156,7 @@ BAD = {
     "0.9 :: p(a).": (1, 1, "found '0.9', expected a fact such as parent_of(ann, bob)."),
     "p(a).\np(a, b).": (2, 1, "p has 1 arguments, got 2"),
     "p(a).\n  !p(a).": (2, 3, "contradictory facts: p(a) was true above and is false here"),
-    "p(a).\np(1).": (2, 1, "argument 1 of p is a entity, got the number 1.0"),
+    "p(a).\np(1).": (2, 1, "argument 1 of p has type entity, got the number 1.0"),
     "p(1).\np(a).": (2, 1, "argument 1 of p is a number, got 'a'"),
     "p(1e999).": (1, 1, "1e999 has no exact value as a number; quote it if it names something"),
     "p(12345678901234567891).": (1, 1, "12345678901234567891 has no exact value"),
@@ -179,7 +187,7 @@ BAD = {
     "world.": (1, 6, "found '.', expected the name of a world"),
     "world w1. p(a).\nworld w2. q(a).": (2, 11, "'a' belongs to world 'w1' and cannot stand in world 'w2'"),
     "\n p(a).\nworld w1. q(b).": (2, 2, "'a' belongs to no world while others do"),
-    "'a\\nb'(c).\n'a\\nb'(c, d).": (2, 1, "a\\nb has 1 arguments, got 2"),
+    "'a\\nb'(c).\n'a\\nb'(c, d).": (2, 1, "'a\\nb' has 1 arguments, got 2"),
     "predicate l(t) in {a, b}.\n'l\\n'(x) in {a, b}.": (2, 1, "names exactly one class"),
     "": (1, 1, "no facts; a file that is meant to be empty holds a comment"),
     " \n ": (1, 1, "no facts"),
@@ -268,7 +276,8 @@ def knowledge_bases(draw: st.DrawFn) -> KnowledgeBase:
         classes = draw(st.none() | st.lists(NAMES, min_size=2, max_size=3, unique=True))
         declarations.append(PredicateDeclaration(name, tuple(places), None if classes is None else tuple(classes)))
     closed = [each.name for each in declarations if draw(st.booleans())]
-    builder = KnowledgeBaseBuilder(declarations, closed=closed)
+    shared = draw(st.lists(st.sampled_from(["entity", *types]), max_size=2))
+    builder = KnowledgeBaseBuilder(declarations, closed=closed, shared=shared)
     worlds: list[str | None] = [*draw(st.lists(NAMES, max_size=2, unique=True))] or [None]
     splits = ["", *draw(st.lists(NAMES.filter(bool), max_size=2, unique=True))]
     for world in worlds:

@@ -11,7 +11,7 @@ from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.knowledge_base import KnowledgeBase, Value
 from rulewright.data.vocabulary import Ids, laid_out
 from rulewright.errors import DataError, unknown_name
-from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
+from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, quote
 
 ENTITY_TYPE = "entity"
 """The type of every argument that no declaration gives another."""
@@ -130,7 +130,7 @@ class KnowledgeBaseBuilder:
         """Add a fact: true, observed false, or with ``value`` the class of a multi-class predicate."""
         declaration = self._declared.get(predicate) or self._inferred(predicate, args, value)
         if len(args) != declaration.arity:
-            raise DataError(f"{predicate} has {declaration.arity} arguments, got {len(args)}")
+            raise DataError(f"{quote(predicate)} has {declaration.arity} arguments, got {len(args)}")
         outcome = self._outcome(declaration, truth, value)
         code = self._code(declaration, args, world)
         if predicate not in self._declared:
@@ -143,7 +143,7 @@ class KnowledgeBaseBuilder:
         elif known == outcome:
             self._duplicates[split] = self._duplicates.get(split, 0) + 1
         else:
-            shown = f"{predicate}({', '.join(map(str, args))})"
+            shown = f"{quote(predicate)}({', '.join(quote(arg) if isinstance(arg, str) else str(arg) for arg in args)})"
             was, now = (self._spoken(declaration, each) for each in (known, outcome))
             raise DataError(f"contradictory facts: {shown} was {was} above and is {now} here")
 
@@ -159,8 +159,8 @@ class KnowledgeBaseBuilder:
         new: list[int] = []
         for kind, arg in zip(declaration.types, args, strict=True):
             if (kind == NUMBER_TYPE) == isinstance(arg, str):
-                found = f"is a number, got {arg!r}" if kind == NUMBER_TYPE else f"is a {kind}, got the number {arg}"
-                raise DataError(f"argument {len(code) + 1} of {declaration.name} {found}")
+                found = f"is a number, got {arg!r}" if kind == NUMBER_TYPE else f"has type {kind}, got the number {arg}"
+                raise DataError(f"argument {len(code) + 1} of {quote(declaration.name)} {found}")
             if isinstance(arg, str):
                 position = self._find(arg, kind, None if kind in self._shared else world)
                 if position is None:
@@ -169,7 +169,7 @@ class KnowledgeBaseBuilder:
             elif abs(arg) <= sys.float_info.max:
                 code.append(float(arg))
             else:
-                raise DataError(f"argument {len(code) + 1} of {declaration.name} must be finite, got {arg}")
+                raise DataError(f"argument {len(code) + 1} of {quote(declaration.name)} must be finite, got {arg}")
         for place in new:
             kind = declaration.types[place]
             code[place] = self._enter(str(args[place]), kind, None if kind in self._shared else world)
@@ -178,12 +178,12 @@ class KnowledgeBaseBuilder:
     def _outcome(self, declaration: PredicateDeclaration, truth: bool, value: str | None) -> int:
         if declaration.classes is None:
             if value is not None:
-                raise DataError(f"{declaration.name} has no classes, got {value!r}")
+                raise DataError(f"{quote(declaration.name)} has no classes, got {value!r}")
             return int(truth)
         if value is None or not truth:
-            raise DataError(f"{declaration.name} is multi-class: a fact of it names one class")
+            raise DataError(f"{quote(declaration.name)} is multi-class: a fact of it names one class")
         if value not in declaration.classes:
-            raise unknown_name(f"class of {declaration.name}", value, declaration.classes)
+            raise unknown_name(f"class of {quote(declaration.name)}", value, declaration.classes)
         return declaration.classes.index(value)
 
     @staticmethod

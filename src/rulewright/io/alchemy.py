@@ -51,9 +51,7 @@ def read_mln(path: str | os.PathLike[str]) -> RuleSet:
 
     The constants of its type declarations are not part of a rule set: `read_db` takes them from the file.
 
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> file = Path(mkdtemp(), "smoking.mln")
+    >>> file = folder / "smoking.mln"
     >>> _ = file.write_text("smokes(person)\\ncancer(person)\\n1.5 smokes(x) => cancer(x) // a weighted formula")
     >>> print(read_mln(file), end="")
     predicate smokes(person).
@@ -74,9 +72,7 @@ def read_db(
     The predicates are those of ``declarations`` or of the file ``mln``, whose constants become entities too; with
     neither, every argument is of type entity. Which predicates are closed Alchemy's files do not say: none is.
 
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> file = Path(mkdtemp(), "smoking.db")
+    >>> file = folder / "smoking.db"
     >>> _ = file.write_text("friends(Anna, Bob)\\n!smokes(Bob)")
     >>> kb = read_db(file)
     >>> kb.tuples("friends"), kb.tuples("smokes", truth=False)

@@ -13,6 +13,7 @@ lower-case words in single quotes, bare numerals for numbers::
     entity zoe: person.                       % an entity without facts; without ": type" it is of type entity
     split test.                               % what follows belongs to the split test …
     split.                                    % … and from here to the main facts again
+    shared word.                              % entities of type word belong to no world; facts of all may name them
     world 'doc 1'.                            % what follows stands in this world, until the next one
 
 A predicate without a declaration takes the types ``entity`` and ``number`` from its first fact. A text without any
@@ -145,11 +146,11 @@ class _Reader:
         self._world: str | None = None
         self._outside: int | None = None  # the first statement that stands in no world
         self._split = MAIN
-        self._splits: dict[str, None] = {}
         self._closed: dict[str, int] = {}
         self._statements: dict[str, Callable[[], None]] = {
             "predicate": self._predicate,
             "closed": self._close,
+            "shared": self._share,
             "world": self._enter_world,
             "split": self._enter_split,
             "entity": self._entity,
@@ -171,8 +172,6 @@ class _Reader:
         for name, offset in self._closed.items():
             self._fault = offset
             kb.predicate(name)
-        if self._splits:
-            kb = kb.with_splits({name: kb.splits.get(name) or kb.derived({}) for name in self._splits})
         return kb
 
     def _plain_facts(self) -> bool:
@@ -244,6 +243,13 @@ class _Reader:
         self._closed.setdefault(name, start)
         self._builder.close(name)
 
+    def _share(self) -> None:
+        start = self._fault
+        kind = self._take_name("a type")
+        self._stop()
+        self._fault = start
+        self._builder.share(kind)
+
     def _enter_world(self) -> None:
         self._world = self._take_name("the name of a world")
         self._stop()
@@ -256,7 +262,7 @@ class _Reader:
             self._split = self._take_name("the name of a split, or '.'")
             if self._split == MAIN:
                 raise DataError("a split needs a name; 'split.' goes back to the main facts")
-            self._splits[self._split] = None
+            self._builder.split(self._split)
         self._stop()
 
     def _entity(self) -> None:

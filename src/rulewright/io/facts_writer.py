@@ -28,6 +28,7 @@ def to_text(kb: KnowledgeBase) -> str:
     predicates = _all_predicates(kb)
     lines = [str(predicates[name]) for name in _to_declare(kb, predicates)]
     lines += [f"closed {quote(name)}." for name in predicates if name in kb.closed]
+    lines += [f"shared {quote(kind)}." for kind, domain in kb.domains.items() if kb.worlds and domain.worlds is None]
     lonely = _lonely_entities(kb)
     for split, part in {MAIN: kb, **kb.splits}.items():
         if split != MAIN:

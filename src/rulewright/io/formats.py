@@ -36,7 +36,8 @@ def _triples(path: Source) -> KnowledgeBase:
 def _alchemy_db(path: Source) -> KnowledgeBase:
     from rulewright.io import alchemy
 
-    return alchemy.read_db(path)
+    network = Path(path).with_suffix(".mln")
+    return alchemy.read_db(path, mln=network if os.fspath(path) != STDIO and network.exists() else None)
 
 
 def _mln_folder(path: Source) -> KnowledgeBase:
@@ -275,7 +276,7 @@ def _file_format(path: Path) -> str | None:
     if plain.suffix == ".json" or start.lstrip()[:1] in ("[", "{"):
         return "funsd" if re.match(r'\s*\{\s*"form"', start) else "docred"
     line = next((line for line in start.splitlines() if line.strip() and not line.startswith(("%", "//"))), "")
-    if re.match(r"(predicate|closed|world|split|entity)\s", line) or re.search(
+    if re.match(r"(predicate|closed|shared|world|split|entity)\s", line) or re.search(
         r"\)\s*(in\s*\{.*\}\s*)?\.\s*(%.*)?$", line
     ):
         return "facts"

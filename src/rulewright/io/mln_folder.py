@@ -37,8 +37,6 @@ def read(folder: str | os.PathLike[str]) -> KnowledgeBase:
 
     Entities that only queries or rules name exist too.
 
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "predicates").write_text("smoke(person)")
     >>> _ = (folder / "facts").write_text("smoke(ann)")
     >>> _ = (folder / "queries").write_text("!smoke(bob)")
@@ -65,8 +63,7 @@ def read(folder: str | os.PathLike[str]) -> KnowledgeBase:
 def read_rules(path: str | os.PathLike[str]) -> RuleSet:
     """Read a file of rules, or the file ``rules`` of a folder, with the declarations of ``predicates`` beside it.
 
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "rules")
+    >>> file = folder / "rules"
     >>> _ = file.write_text("1.0 !smoke(a) v !friend(a, b) v smoke(b)")
     >>> print(read_rules(file), end="")
     1.0 !smoke(A) | !friend(A, B) | smoke(B).

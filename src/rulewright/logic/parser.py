@@ -36,7 +36,8 @@ def _unescape(found: re.Match[str]) -> str:
     if escape.startswith("\\u") and len(escape) == 6:
         return chr(int(escape[2:], 16))
     if escape not in _UNESCAPES:
-        raise DataError(rf"unknown escape {escape} in a quoted name; allowed are \' \\ \n \t \r \uXXXX")
+        shown = escape if escape.isprintable() else ascii(escape)[1:-1]
+        raise DataError(rf"unknown escape {shown} in a quoted name; allowed are \' \\ \n \t \r \uXXXX")
     return _UNESCAPES[escape]
 
 
