@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
     from rulewright.engine import Engine
     from rulewright.errors import RulewrightError
+    from rulewright.evaluate import explain_counts
     from rulewright.io import read_facts, read_rules, write_facts
+    from rulewright.learn import RuleMiner
     from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
     from rulewright.reason import apply
 
@@ -26,9 +28,11 @@ _HOME = {
     "KnowledgeBase": "data",
     "KnowledgeBaseBuilder": "data",
     "Rule": "logic",
+    "RuleMiner": "learn",
     "RuleSet": "logic",
     "RulewrightError": "errors",
     "apply": "reason",
+    "explain_counts": "evaluate",
     "parse_formula": "logic",
     "parse_rule": "logic",
     "parse_rules": "logic",
@@ -42,10 +46,12 @@ __all__ = [
     "KnowledgeBase",
     "KnowledgeBaseBuilder",
     "Rule",
+    "RuleMiner",
     "RuleSet",
     "RulewrightError",
     "apply",
     "datasets",
+    "explain_counts",
     "parse_formula",
     "parse_rule",
     "parse_rules",

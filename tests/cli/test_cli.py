@@ -35,7 +35,7 @@ def process(*args: str, stdin: str = ""):
 
 def test_every_command_has_help_with_an_example():
     assert "demo" in run("--help").stdout
-    for command in (["demo"], ["apply"], ["convert"], ["data", "ls"], ["data", "show"], ["data", "get"]):
+    for command in (["demo"], ["learn"], ["apply"], ["convert"], ["data", "ls"], ["data", "show"], ["data", "get"]):
         text = run(*command, "--help").stdout
         assert "Example: rulewright" in text
         assert "--json" in text
@@ -170,3 +170,18 @@ def test_a_closed_pipe_is_no_crash(folder):
     command = f"{sys.executable} -m rulewright apply family.rules family.tsv --json | head -n 1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in result.stderr
+
+
+def test_learn_mines_and_writes_rules(folder):
+    run_demo = run("learn", "family.tsv", "--min-confidence", "0").stdout
+    assert run_demo.splitlines()[-1].startswith("0 rules")
+    (folder / "graph.tsv").write_text("".join(f"a{i}\tspouse_of\tb{i}\nb{i}\tspouse_of\ta{i}\n" for i in range(5)))
+    text = run("learn", "graph.tsv", "--max-length", "1").stdout
+    assert "spouse_of(V0, V1) :- spouse_of(V1, V0)" in text
+    assert text.splitlines()[-1] == "1 rules from 10 facts"
+    assert run("learn", "graph.tsv", "--max-length", "1", "-o", "graph.rules").stdout == ""
+    assert read_rules("graph.rules").rules[0].support == 10
+    found = json.loads(run("learn", "graph.tsv", "--max-length", "1", "--json").stdout)
+    assert found[0]["confidence"] == 1
+    assert process("learn", "graph.tsv", "--max-length", "9").returncode == 2
+    assert process("learn", "graph.tsv", "--target", "spouse").stderr.count("\n") == 1

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rulewright import __version__
-from rulewright.cli import apply, convert, data, demo
+from rulewright.cli import apply, convert, data, demo, learn
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("learn")(learn.learn)
 app.command("apply")(apply.apply)
 app.command("convert")(convert.convert)
 app.add_typer(data.app, name="data")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase
 from rulewright.engine import sql
-from rulewright.logic import Head, Membership, Variable, variables
+from rulewright.logic import NUMBER_TYPE, Head, Membership, Number, Symbol, Term, Variable, variables
 
 Column = npt.NDArray[Any]
 
@@ -82,11 +82,29 @@ class SQLEngine(ABC):
         limit: int | None = None,
         batch_size: int = 100_000,
     ) -> Iterator[dict[Variable, Column]]:
-        """Yield the groundings, or any ``limit`` of them, in batches: for each variable a column of ids or numbers."""
+        """Yield the groundings, or the ``limit`` smallest by id, in batches: for each variable a column of ids or numbers."""
         chosen = list(wanted) if wanted is not None else _variables(body)
         statement = sql.bindings(body, chosen, self.kb, distinct=distinct, limit=limit)
         for batch in self.stream(statement, batch_size):
             yield {variable: batch[f"v{place}"] for place, variable in enumerate(chosen)}
+
+    def assignments(
+        self, body: sql.Body, wanted: Sequence[Variable] | None = None, *, distinct: bool = False, limit: int
+    ) -> list[dict[Variable, Term]]:
+        """Return up to ``limit`` groundings for a person to read: the terms that variables stand for."""
+        types = sql.Join.of(body, self.kb, distinct=distinct).types
+        found = []
+        for batch in self.bindings(body, wanted, distinct=distinct, limit=limit):
+            columns = [self._terms(column, types[each]) for each, column in batch.items()]
+            found += [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
+        if not found and not _variables(body) and self.count(body, distinct=distinct):
+            return [{}]
+        return found
+
+    def _terms(self, column: Column, kind: str) -> list[Term]:
+        if kind == NUMBER_TYPE:
+            return [Number(float(value)) for value in column]
+        return [Symbol(label) for label in self.kb.domains[kind].labels_of(column)]
 
     def support(self, head: Head, body: sql.Body, *, distinct: bool = False) -> Support:
         """Count how often a body holds and how often the head holds with it."""

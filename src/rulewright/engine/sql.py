@@ -270,10 +270,14 @@ def count_by_predicate(body: Body, kb: KnowledgeBase, *, distinct: bool = False)
 def bindings(
     body: Body, variables: Sequence[Variable], kb: KnowledgeBase, *, distinct: bool = False, limit: int | None = None
 ) -> str:
-    """Return the statement that lists the values of some variables in every grounding, or in the first ``limit``."""
+    """Return the statement that lists the values of some variables in every grounding, or in the ``limit`` smallest."""
     join = Join.of(body, kb, distinct=distinct)
-    columns = ", ".join(f"{join.expression(each, '')} AS v{place}" for place, each in enumerate(variables))
-    return join.select(columns or "1 AS one", "" if limit is None else f" LIMIT {limit:d}")
+    places = [join.expression(each, "") for each in variables]
+    columns = ", ".join(f"{place} AS v{number}" for number, place in enumerate(places))
+    if limit is None:
+        return join.select(columns or "1 AS one")
+    ordered = f" ORDER BY {', '.join(places)}" if places else ""
+    return join.select(columns or "1 AS one", f"{ordered} LIMIT {limit:d}")
 
 
 def derivations(head: Atom | Membership, body: Body, kb: KnowledgeBase, *, distinct: bool = False) -> str:

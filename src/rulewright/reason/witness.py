@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rulewright.data import KnowledgeBase, Value
+from rulewright.data import Value
 from rulewright.engine import SQLEngine
-from rulewright.logic import NUMBER_TYPE, Comparison, Formula, Literal, Number, Symbol, Term, Variable, substitute
-from rulewright.logic import variables as variables_of
+from rulewright.logic import Formula, Literal, Number, Symbol, Term, Variable, substitute
 from rulewright.reason.program import Derivation
 
 
 def witness(derivations: Sequence[Derivation], args: Sequence[Value], engine: SQLEngine) -> tuple[Formula, ...] | None:
     """Return the ground body of the first derivation that gives the head these arguments, or None.
 
-    >>> from rulewright.engine import Engine
-    >>> from rulewright.logic import parse_rule
+    >>> from rulewright import Engine, KnowledgeBase, parse_rule
     >>> from rulewright.reason.program import Program
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
     >>> program = Program.of(parse_rule("grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z)."), kb)
@@ -28,10 +26,7 @@ def witness(derivations: Sequence[Derivation], args: Sequence[Value], engine: SQ
         if mapping is None:
             continue
         body = [Literal(substitute(each.unit, mapping), each.positive) for each in derivation.body]
-        open_variables = list({each: None for literal in body for each in variables_of(literal.unit)})
-        types = _types(body, engine.kb)
-        for batch in engine.bindings(body, open_variables, limit=1):
-            values = {each: _term(column[0], types[each], engine.kb) for each, column in batch.items()}
+        for values in engine.assignments(body, limit=1):
             return tuple(substitute(literal.formula(), values) for literal in body)
     return None
 
@@ -43,19 +38,3 @@ def _head_mapping(terms: Sequence[Term], args: Sequence[Value]) -> dict[Variable
         if (mapping.setdefault(term, wanted) if isinstance(term, Variable) else term) != wanted:
             return None
     return mapping
-
-
-def _types(body: Sequence[Literal], kb: KnowledgeBase) -> dict[Variable, str]:
-    return {
-        term: kind
-        for literal in body
-        if not isinstance(literal.unit, Comparison)
-        for term, kind in zip(literal.unit.args, kb.predicate(str(literal.unit.predicate)).types, strict=True)
-        if isinstance(term, Variable)
-    }
-
-
-def _term(value: float, kind: str, kb: KnowledgeBase) -> Term:
-    if kind == NUMBER_TYPE:
-        return Number(float(value))
-    return Symbol(str(kb.domains[kind].labels_of([int(value)])[0]))

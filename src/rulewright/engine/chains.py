@@ -1,0 +1,219 @@
+"""Counting the chain rules of a length, all relations at once, in a few portable statements.
+
+A path walks facts forwards and backwards: ``edge`` has every fact twice, relation ``r`` as number ``2r`` and its
+inverse as ``2r + 1``. The statements never list all paths. How many paths two relations have is the sum over their
+middle entities of (edges in) × (edges out); and a head closes a path of two edges to a triangle, of which there are
+few: triangles are found from their corner of least degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rulewright.engine.sql import table_name
+
+_FACTS = table_name("ee")
+_SUM = "CAST(SUM(n) AS BIGINT)"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One in ``share`` of all values, chosen by a remainder, so that every database chooses the same."""
+
+    share: int
+    seed: int = 0
+
+    def of(self, *columns: str) -> str:
+        """Return the condition that chooses rows by these columns."""
+        factors = (7919, 104729, 1299709)
+        mixed = " + ".join(
+            f"CAST({column} AS BIGINT) * {factor}" for column, factor in zip(columns, factors, strict=False)
+        )
+        return f"({mixed} + {self.seed * 611953}) % 15485863 % {self.share} = 0"
+
+
+def _edges(inverses: bool) -> list[str]:
+    backwards = f" UNION ALL SELECT 2 * p + 1 AS p, a1 AS a0, a0 AS a1 FROM {_FACTS}" if inverses else ""
+    return [f"edge AS (SELECT 2 * p AS p, a0, a1 FROM {_FACTS}{backwards})"]
+
+
+_DEGREES = [
+    "arriving AS (SELECT a1 AS y, p, COUNT(*) AS n FROM edge GROUP BY a1, p)",
+    "leaving AS (SELECT a0 AS y, p, COUNT(*) AS n FROM edge GROUP BY a0, p)",
+]
+_TWO_STEPS = (
+    "twostep AS (SELECT a.a0 AS x, a.p AS p0, b.p AS p1, b.a1 AS m, COUNT(*) AS n FROM edge AS a "
+    "JOIN edge AS b ON b.a0 = a.a1 GROUP BY a.a0, a.p, b.p, b.a1)"
+)
+# Triangles of the graph without directions: u < v < w by degree. ``walk`` lists every x → y → z whose ends are joined;
+# where an entity is joined to itself, the walk may stay on it.
+_WALKS = [
+    f"joined AS (SELECT a0, a1 FROM {_FACTS} WHERE a0 <> a1 UNION SELECT a1, a0 FROM {_FACTS} WHERE a0 <> a1)",
+    "degree AS (SELECT a0 AS v, COUNT(*) AS d FROM joined GROUP BY a0)",
+    "up AS (SELECT joined.a0 AS u, joined.a1 AS v FROM joined JOIN degree AS du ON du.v = joined.a0 "
+    "JOIN degree AS dv ON dv.v = joined.a1 WHERE du.d < dv.d OR (du.d = dv.d AND joined.a0 < joined.a1))",
+    "triangle AS (SELECT a.u AS u, a.v AS v, b.v AS w FROM up AS a JOIN up AS b ON b.u = a.u "
+    "JOIN up AS c ON c.u = a.v AND c.v = b.v)",
+    f"loop AS (SELECT DISTINCT a0 AS v FROM {_FACTS} WHERE a0 = a1)",
+    "walk AS ("
+    + " UNION ALL ".join(
+        f"SELECT {x} AS x, {y} AS y, {z} AS z FROM triangle" for x, y, z in ("uvw", "uwv", "vuw", "vwu", "wuv", "wvu")
+    )
+    + " UNION ALL SELECT loop.v AS x, loop.v AS y, joined.a1 AS z FROM loop JOIN joined ON joined.a0 = loop.v"
+    " UNION ALL SELECT joined.a0 AS x, loop.v AS y, loop.v AS z FROM loop JOIN joined ON joined.a1 = loop.v)",
+]
+
+
+def _with(parts: Sequence[str], select: str) -> str:
+    return f"WITH {', '.join(parts)} {select}"
+
+
+def _relations(length: int) -> str:
+    return ", ".join(f"p{place}" for place in range(length))
+
+
+def body_counts(length: int, *, inverses: bool = True, sample: Sample | None = None) -> str:
+    """Count the groundings of every body: columns p0 … , ``n``, and for length 2 the ``middles`` (entities between).
+
+    A ``sample`` chooses a part of the first entities.
+    """
+    if length == 1:
+        where = f" WHERE {sample.of('a0')}" if sample else ""
+        return _with(_edges(inverses), f"SELECT p AS p0, COUNT(*) AS n FROM edge{where} GROUP BY p")
+    parts = [*_edges(inverses), *_DEGREES]
+    first = "arriving"
+    if sample:
+        first = "sampled"
+        parts.append(f"sampled AS (SELECT a1 AS y, p, COUNT(*) AS n FROM edge WHERE {sample.of('a0')} GROUP BY a1, p)")
+    steps, place = [f"{first} AS s"], "s.y"
+    columns = ["s.p AS p0"]
+    for middle in range(1, length - 1):
+        steps.append(f"JOIN edge AS e{middle} ON e{middle}.a0 = {place}")
+        columns.append(f"e{middle}.p AS p{middle}")
+        place = f"e{middle}.a1"
+    steps.append(f"JOIN leaving AS o ON o.y = {place}")
+    columns.append(f"o.p AS p{length - 1}")
+    middles = ", COUNT(*) AS middles" if length == 2 else ""
+    inner = f"SELECT {', '.join(columns)}, s.n * o.n AS n FROM {' '.join(steps)}"
+    names = _relations(length)
+    return _with(parts, f"SELECT {names}, {_SUM} AS n{middles} FROM ({inner}) AS paths GROUP BY {names}")
+
+
+def loop_counts(length: int, *, inverses: bool = True, sample: Sample | None = None) -> str:
+    """Count the groundings of every body that end where they began: columns p0 … and ``n``."""
+    parts = _edges(inverses)
+    names = _relations(length)
+    if length == 1:
+        select = "SELECT p AS p0, a0 AS x, 1 AS n FROM edge WHERE a0 = a1"
+    elif length == 2:
+        select = (
+            "SELECT a.p AS p0, b.p AS p1, a.a0 AS x, 1 AS n FROM edge AS a "
+            "JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = a.a0"
+        )
+    elif length == 3:
+        parts.append(_TWO_STEPS)
+        select = (
+            "SELECT t.p0 AS p0, t.p1 AS p1, e.p AS p2, t.x AS x, t.n AS n "
+            "FROM twostep AS t JOIN edge AS e ON e.a0 = t.m AND e.a1 = t.x"
+        )
+    else:
+        parts.append(_TWO_STEPS)
+        select = (
+            "SELECT t.p0 AS p0, t.p1 AS p1, s.p0 AS p2, s.p1 AS p3, t.x AS x, t.n * s.n AS n "
+            "FROM twostep AS t JOIN twostep AS s ON s.x = t.m AND s.m = t.x"
+        )
+    where = f" WHERE {sample.of('x')}" if sample else ""
+    return _with(parts, f"SELECT {names}, {_SUM} AS n FROM ({select}) AS loops{where} GROUP BY {names}")
+
+
+def support_counts(
+    length: int, *, inverses: bool = True, targets: Sequence[int] | None = None, sample: Sample | None = None
+) -> str:
+    """Count the groundings of every body whose head holds, loops apart.
+
+    Columns: ``h`` (the head's number), p0 …, ``n`` (groundings), ``pairs`` (different ends) and ``squares``, the sum
+    over these pairs of the squared number of groundings, from which a sample tells its error. A ``sample`` chooses a
+    part of the head facts.
+    """
+    parts = _edges(inverses)
+    wanted = ["a0 <> a1"]
+    if targets is not None:
+        wanted.append(f"p IN ({', '.join(map(str, targets))})")
+    head = f"SELECT p AS h, a0 AS x, a1 AS z FROM {_FACTS} WHERE {' AND '.join(wanted)}"
+    chosen = "" if sample is None else f" AND {sample.of('p', 'a0', 'a1')}"
+    parts.append(f"head AS ({head}{chosen})")
+    names = _relations(length)
+    if length == 1:
+        select = (
+            "SELECT head.h AS h, e.p AS p0, head.x AS x, head.z AS z, 1 AS n FROM head "
+            "JOIN edge AS e ON e.a0 = head.x AND e.a1 = head.z"
+        )
+    elif length == 2:
+        parts += _WALKS
+        select = (
+            "SELECT head.h AS h, a.p AS p0, b.p AS p1, head.x AS x, head.z AS z, 1 AS n FROM walk "
+            "JOIN head ON head.x = walk.x AND head.z = walk.z JOIN edge AS a ON a.a0 = walk.x AND a.a1 = walk.y "
+            "JOIN edge AS b ON b.a0 = walk.y AND b.a1 = walk.z"
+        )
+    else:
+        starts = "(SELECT DISTINCT x FROM head)"
+        parts.append(
+            "twostep AS (SELECT a.a0 AS x, a.p AS p0, b.p AS p1, b.a1 AS m, COUNT(*) AS n FROM edge AS a "
+            f"JOIN {starts} AS starts ON starts.x = a.a0 JOIN edge AS b ON b.a0 = a.a1 "
+            "GROUP BY a.a0, a.p, b.p, b.a1)"
+        )
+        if length == 3:
+            last, columns, weight = "edge AS e ON e.a0 = t.m AND e.a1 = head.z", "e.p AS p2", "t.n"
+        else:
+            parts.append(
+                "laststep AS (SELECT a.a0 AS m, a.p AS p2, b.p AS p3, b.a1 AS z, COUNT(*) AS n FROM edge AS a "
+                "JOIN edge AS b ON b.a0 = a.a1 JOIN (SELECT DISTINCT z FROM head) AS ends ON ends.z = b.a1 "
+                "GROUP BY a.a0, a.p, b.p, b.a1)"
+            )
+            last, columns, weight = "laststep AS s ON s.m = t.m AND s.z = head.z", "s.p2 AS p2, s.p3 AS p3", "t.n * s.n"
+        select = (
+            f"SELECT head.h AS h, t.p0 AS p0, t.p1 AS p1, {columns}, head.x AS x, head.z AS z, {weight} AS n "
+            f"FROM head JOIN twostep AS t ON t.x = head.x JOIN {last}"
+        )
+    by_pair = f"SELECT h, {names}, x, z, {_SUM} AS n FROM ({select}) AS found GROUP BY h, {names}, x, z"
+    totals = f"{_SUM} AS n, COUNT(*) AS pairs, CAST(SUM(n * n) AS BIGINT) AS squares"
+    return _with(parts, f"SELECT h, {names}, {totals} FROM ({by_pair}) AS ends GROUP BY h, {names}")
+
+
+def end_counts(
+    rules: Sequence[Sequence[int]], *, inverses: bool = True, loops: bool = False, sample: Sample | None = None
+) -> str:
+    """Count the different ends of some rules, each given as (head, p0, p1, …), all of one length.
+
+    Columns: ``h``, p0 …, ``pairs`` (different ends of the body) and ``known``, those of them whose first entity has
+    the head relation to something: what the body says where the head is not silent. With ``loops``, ends may coincide.
+    """
+    length = len(rules[0]) - 1
+    names = _relations(length)
+    rows = ", ".join(f"({', '.join(map(str, rule))})" for rule in rules)
+    steps = ["body JOIN edge AS e0 ON e0.p = body.p0"]
+    steps += [f"JOIN edge AS e{i} ON e{i}.p = body.p{i} AND e{i}.a0 = e{i - 1}.a1" for i in range(1, length)]
+    conditions = [] if loops else [f"e0.a0 <> e{length - 1}.a1"]
+    if sample is not None:
+        conditions.append(sample.of("e0.a0"))
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    columns = ", ".join(f"body.p{i} AS p{i}" for i in range(length))
+    same = " AND ".join(f"start.p{i} = rule.p{i}" for i in range(length))
+    parts = [
+        *_edges(inverses),
+        f"rule (h, {names}) AS (VALUES {rows})",
+        f"body AS (SELECT DISTINCT {names} FROM rule)",
+        f"reached AS (SELECT DISTINCT {columns}, e0.a0 AS x, e{length - 1}.a1 AS z FROM {' '.join(steps)}{where})",
+        f"start AS (SELECT {names}, x, COUNT(*) AS k FROM reached GROUP BY {names}, x)",
+        f"told AS (SELECT DISTINCT p AS h, a0 AS x FROM {_FACTS})",
+    ]
+    grouped = ", ".join(f"rule.p{i}" for i in range(length))
+    known = "CASE WHEN told.x IS NULL THEN 0 ELSE start.k END"
+    totals = f"CAST(SUM(start.k) AS BIGINT) AS pairs, CAST(SUM({known}) AS BIGINT) AS known"
+    return _with(
+        parts,
+        f"SELECT rule.h AS h, {', '.join(f'rule.p{i} AS p{i}' for i in range(length))}, {totals} "
+        f"FROM rule JOIN start ON {same} LEFT JOIN told ON told.h = rule.h AND told.x = start.x "
+        f"GROUP BY rule.h, {grouped}",
+    )

@@ -1,0 +1,88 @@
+"""How often one rule is right on some facts, with examples of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rulewright.data import KnowledgeBase
+from rulewright.engine import Engine, SQLEngine
+from rulewright.errors import DataError
+from rulewright.logic import Comparison, Formula, Literal, Rule, Variable, substitute
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """A rule with its variables filled in: the head and the body that it rests on."""
+
+    head: Formula
+    body: tuple[Formula, ...]
+
+    def __str__(self) -> str:
+        return f"{self.head} :- {', '.join(map(str, self.body))}"
+
+
+@dataclass(frozen=True)
+class RuleCounts:
+    """What a rule says about some facts. ``support`` and ``body`` count groundings, the others different heads."""
+
+    rule: Rule
+    support: int
+    body: int
+    support_heads: int
+    body_heads: int
+    examples: tuple[Grounding, ...]
+    counterexamples: tuple[Grounding, ...]
+
+    @property
+    def confidence(self) -> float:
+        """``support / body``, 0 where the body never holds."""
+        return self.support / self.body if self.body else 0.0
+
+    def __str__(self) -> str:
+        lines = [str(self.rule), f"holds in {self.support:,} of {self.body:,} cases ({self.confidence:.1%})"]
+        for title, found in (("for example", self.examples), ("but not in", self.counterexamples)):
+            lines += [f"{title}: {each}" for each in found]
+        return "\n".join(lines)
+
+
+def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, distinct_ends: bool = True) -> RuleCounts:
+    """Count how often a rule's body holds and its head with it, and show some cases of each.
+
+    With ``distinct_ends``, groundings of a binary head whose two arguments are the same entity are left out, as
+    `RuleMiner` does.
+
+    >>> from rulewright.logic import parse_rule
+    >>> pairs = [("ann", "al"), ("al", "ann"), ("bo", "cy")]
+    >>> kb = KnowledgeBase.from_triples((one, "spouse_of", other) for one, other in pairs)
+    >>> print(explain_counts(parse_rule("spouse_of(X, Y) :- spouse_of(Y, X)."), kb))
+    spouse_of(X, Y) :- spouse_of(Y, X).
+    holds in 2 of 3 cases (66.7%)
+    for example: spouse_of(ann, al) :- spouse_of(al, ann)
+    for example: spouse_of(al, ann) :- spouse_of(ann, al)
+    but not in: spouse_of(cy, bo) :- spouse_of(bo, cy)
+    """
+    alternatives = rule.alternatives()
+    if len(alternatives) != 1:
+        raise DataError(f"a rule with alternatives is several rules; count each by itself: {rule}")
+    body = [*alternatives[0]]
+    ends = rule.head.args
+    if distinct_ends and len(ends) == 2 and all(isinstance(term, Variable) for term in ends) and ends[0] != ends[1]:
+        body.append(Literal(Comparison("!=", *ends)))
+    with Engine(kb) as engine:
+        counts = engine.support(rule.head, body)
+        return RuleCounts(
+            rule,
+            counts.groundings,
+            counts.body_groundings,
+            counts.heads,
+            counts.body_heads,
+            _groundings(rule, [*body, Literal(rule.head)], engine, limit),
+            _groundings(rule, [*body, Literal(rule.head, False)], engine, limit),
+        )
+
+
+def _groundings(rule: Rule, body: list[Literal], engine: SQLEngine, limit: int) -> tuple[Grounding, ...]:
+    return tuple(
+        Grounding(substitute(rule.head, values), tuple(substitute(part, values) for part in rule.body))
+        for values in engine.assignments(body, limit=limit)
+    )

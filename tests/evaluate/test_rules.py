@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from engine.oracle import Oracle, head_for, random_body, random_kb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rulewright import explain_counts, parse_rule
+from rulewright.errors import DataError
+from rulewright.logic import Comparison, Literal, Rule, Variable
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_counts_and_cases_equal_the_oracle(seed):
+    chance = random.Random(seed)
+    kb, body = random_kb(chance), random_body(chance, atoms=3)
+    head = head_for(chance, body)
+    if head is None:
+        return
+    rule = Rule(head, tuple(each.formula() for each in body))
+    oracle, apart = Oracle(kb), chance.random() < 0.5
+    ends = head.args
+    if apart and len(ends) == 2 and all(isinstance(each, Variable) for each in ends) and ends[0] != ends[1]:
+        body = [*body, Literal(Comparison("!=", *ends))]
+    found = explain_counts(rule, kb, limit=4, distinct_ends=apart)
+    groundings = oracle.count(body)
+    supporting = oracle.count([*body, Literal(head)])
+    assert (found.body, found.support) == (groundings, supporting)
+    assert len(found.examples) == min(4, supporting)
+    assert len(found.counterexamples) == min(4, groundings - supporting)
+    for cases, held in ((found.examples, True), (found.counterexamples, False)):
+        for case in cases:
+            assert oracle.count(case.body) == 1
+            assert (oracle.count([case.head]) == 1) == held
+    assert explain_counts(rule, kb, limit=4, distinct_ends=apart) == found
+
+
+def test_alternatives_are_refused_and_a_limit_of_nothing_is_fine():
+    kb = random_kb(random.Random(1))
+    with pytest.raises(DataError, match="count each by itself"):
+        explain_counts(parse_rule("u(X) :- p(X, Y) ; p(Y, X)."), kb)
+    assert explain_counts(parse_rule("u(X) :- p(X, Y)."), kb, limit=0).examples == ()

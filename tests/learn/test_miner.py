@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from engine.engines import ENGINES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learn.chain_oracle import all_lengths, count_rules, triples
+from real_data import DATA, needs_data
+from scipy.stats import beta
+
+from rulewright import read_facts, read_rules
+from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
+from rulewright.data.generators import family
+from rulewright.engine import chains
+from rulewright.errors import DataError, UnknownNameError
+from rulewright.learn import RuleMiner
+from rulewright.logic import Chain
+
+SEEDS = st.integers(0, 2**32)
+
+
+def random_graph(chance: random.Random) -> KnowledgeBase:
+    """A few relations over a few entities, in one world or several, with facts that join an entity to itself."""
+    builder = KnowledgeBaseBuilder()
+    worlds = chance.choice(([None], ["w1", "w2", "w3"]))
+    for _ in range(chance.randint(1, 30)):
+        world = chance.choice(worlds)
+        names = [f"{world or ''}e{chance.randrange(5)}" for _ in range(2)]
+        builder.add(f"r{chance.randrange(3)}", names, world=world)
+    return builder.build()
+
+
+def mined(miner: RuleMiner):
+    """The rules found, as (head, steps) → rule."""
+    found = {}
+    for rule in miner.rules_.rules:
+        chain = Chain.of(rule)
+        assert chain is not None
+        key = (chain.head, tuple((step.relation, step.inverse) for step in chain.steps))
+        assert key not in found, "each rule comes once"
+        found[key] = rule
+    return found
+
+
+def figure(expected, which: str) -> float:
+    if which == "groundings":
+        return expected["support"] / expected["body"]
+    if which == "pairs":
+        return expected["support_pairs"] / expected["body_pairs"]
+    if which == "pca":
+        return expected["support_pairs"] / expected["known_pairs"]
+    return float(beta.ppf(0.05, expected["support"] + 0.5, expected["body"] - expected["support"] + 0.5))
+
+
+@settings(max_examples=120, deadline=None)
+@given(seed=SEEDS)
+def test_every_statistic_equals_brute_force(seed):
+    chance = random.Random(seed)
+    kb = random_graph(chance)
+    loops, inverses = chance.choice(("skip", "against")), chance.random() < 0.8
+    which = chance.choice(("groundings", "pairs", "pca", "beta"))
+    longest = chance.choice((1, 2, 2, 3))
+    limits = {
+        "min_confidence": chance.choice((0.0, 0.3, 0.7)),
+        "min_support": chance.choice((1, 2)),
+        "min_coverage": chance.choice((0.0, 0.4)),
+        "min_relation_facts": chance.choice((1, 3)),
+        "min_middles": chance.choice((1, 2)),
+        "min_body": chance.choice((1, 3)),
+        "repeated": chance.random() < 0.7,
+    }
+    miner = RuleMiner(max_length=longest, confidence=which, loops=loops, inverses=inverses, **limits).fit(kb)
+    sizes = {name: kb.count(name) for name in kb.predicates}
+    expected = {}
+    for (head, steps), counts in all_lengths(kb, longest, loops=loops, inverses=inverses).items():
+        keep = figure(counts, which) >= limits["min_confidence"] - 1e-12
+        keep &= counts["support"] >= limits["min_support"]
+        keep &= counts["support"] >= limits["min_coverage"] * counts["facts"]
+        keep &= all(sizes[relation] >= limits["min_relation_facts"] for relation, _ in steps)
+        if len(steps) == 2:
+            keep &= counts["middles"] >= limits["min_middles"] and counts["body"] >= limits["min_body"]
+        if not limits["repeated"]:
+            keep &= len(set(steps)) == len(steps)
+        if keep:
+            expected[head, steps] = counts
+    found = mined(miner)
+    assert set(found) == set(expected)
+    for key, counts in expected.items():
+        rule, told = found[key], found[key].annotations
+        assert rule.confidence == pytest.approx(figure(counts, which))
+        assert (rule.support, told["body"]) == (counts["support"], counts["body"])
+        assert told["pairs"] == pytest.approx(figure(counts, "pairs"), abs=1e-6)
+        assert told["pca"] == pytest.approx(figure(counts, "pca"), abs=1e-6)
+        assert told["coverage"] == pytest.approx(counts["support"] / counts["facts"], abs=1e-6)
+    confidences = [rule.confidence for rule in miner.rules_.rules]
+    assert confidences == sorted(confidences, reverse=True)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS)
+def test_length_four_too(seed):
+    kb = random_graph(random.Random(seed))
+    found = mined(RuleMiner(max_length=4, min_confidence=0.0).fit(kb))
+    expected = all_lengths(kb, 4)
+    assert {key: rule.support for key, rule in found.items()} == {
+        key: each["support"] for key, each in expected.items()
+    }
+    assert {key: rule.annotations["body"] for key, rule in found.items()} == {
+        key: each["body"] for key, each in expected.items()
+    }
+
+
+@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_the_statements_are_portable(make, seed):
+    kb = random_graph(random.Random(seed))
+    expected = count_rules(kb, 2)
+    names = list(kb.predicates)
+    with make(kb) as engine:
+        found = engine.run(chains.support_counts(2))
+        keys = [
+            (names[h], ((names[p // 2], bool(p % 2)), (names[q // 2], bool(q % 2))))
+            for h, p, q in zip(*(found[name].tolist() for name in ("h", "p0", "p1")), strict=True)
+        ]
+        assert dict(zip(keys, found["n"].tolist(), strict=True)) == {k: v["support"] for k, v in expected.items()}
+        assert dict(zip(keys, found["pairs"].tolist(), strict=True)) == {
+            k: v["support_pairs"] for k, v in expected.items()
+        }
+        for length in (1, 2, 3):
+            for statement in (chains.body_counts(length), chains.loop_counts(length), chains.support_counts(length)):
+                engine.run(statement)
+        assert len(engine.run(chains.body_counts(2, sample=chains.Sample(2)))["n"]) >= 0
+
+
+def test_targets_and_the_mirror():
+    kb = KnowledgeBase.from_triples([("a", "p", "b"), ("b", "q", "a"), ("c", "p", "d"), ("d", "q", "c")])
+    found = mined(RuleMiner(min_confidence=1.0, max_length=1).fit(kb))
+    assert set(found) == {("p", (("q", True),)), ("q", (("p", True),))}
+    assert set(mined(RuleMiner(min_confidence=1.0, max_length=1, targets=["q"]).fit(kb))) == {("q", (("p", True),))}
+
+
+def test_a_family_gives_back_its_rules():
+    generated = family(400, seed=3)
+    found = {rule.canonical() for rule in RuleMiner(max_length=2, min_confidence=1.0).fit(generated.kb).rules_.rules}
+    chains_of_truth = [rule for rule in generated.rules.rules if Chain.of(rule) is not None]
+    assert len(chains_of_truth) >= 10
+    assert {rule.canonical() for rule in chains_of_truth} <= found
+
+
+def test_pruning_leaves_out_what_shorter_rules_say():
+    triple = [(f"a{i}", "p", f"b{i}") for i in range(5)] + [(f"b{i}", "q", f"c{i}") for i in range(5)]
+    kb = KnowledgeBase.from_triples([*triple, *((f"a{i}", r, f"c{i}") for i in range(5) for r in ("r", "h"))])
+    full, pruned = (mined(RuleMiner(min_confidence=1.0, prune=each).fit(kb)) for each in (False, True))
+    long = (("p", False), ("q", False))
+    assert ("h", long) in full and ("r", long) in full and ("h", (("r", False),)) in full
+    assert not {("h", long), ("r", long)} <= set(pruned)
+    assert ("h", (("r", False),)) in pruned
+
+
+def test_sampled_counts_lie_near_the_exact_ones():
+    kb = family(2000, seed=1).kb
+    options = {"max_length": 3, "min_confidence": 0.5, "min_support": 200, "targets": ["uncle_of"]}
+    exact = mined(RuleMiner(**options).fit(kb))
+    sampled = mined(RuleMiner(**options, sample_above=0, sample=4000, seed=1).fit(kb))
+    common = [key for key in exact if key in sampled and len(key[1]) == 3]
+    assert len(common) > 5
+    inside = 0
+    for key in common:
+        told = sampled[key].annotations
+        assert (
+            told["confidence_low"] <= sampled[key].confidence <= told["confidence_high"] or sampled[key].confidence == 1
+        )
+        inside += told["confidence_low"] - 0.05 <= exact[key].confidence <= told["confidence_high"] + 0.05
+    assert inside >= 0.9 * len(common)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 0}, "max_length must lie in 1 … 4, got 0"),
+        ({"min_confidence": 2}, r"min_confidence must lie in \[0, 1\], got 2"),
+        ({"confidence": "high"}, "confidence must be 'groundings'"),
+        ({"loops": "maybe"}, "loops must be 'skip' or 'against'"),
+        ({"preset": "amie"}, "preset must be one of milr, got 'amie'"),
+        ({"min_suport": 3}, "unknown option 'min_suport'"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(DataError, match=message):
+        RuleMiner(**options)
+
+
+def test_graphs_without_chains():
+    with pytest.raises(DataError, match="no chains to mine"):
+        RuleMiner().fit(KnowledgeBase.from_facts([("tall", "ann")]))
+    kb = KnowledgeBase.from_facts([("tall", "ann"), ("r", "ann", "bob")])
+    with pytest.raises(UnknownNameError, match="unknown predicate 'q'"):
+        RuleMiner(targets=["q"]).fit(kb)
+    with pytest.raises(DataError, match="cannot be a target"):
+        RuleMiner(targets=["tall"]).fit(kb)
+    assert len(RuleMiner().fit(kb).rules_) == 0
+    assert triples(KnowledgeBase.from_triples([("a", "r", "b")])) == {("a", "r", "b")}
+
+
+@needs_data
+def test_the_published_rules_of_dwie():
+    kb = read_facts(DATA / "dwie" / "train_annotations_notext.json")
+    published = {r.canonical(): r.confidence for r in read_rules(DATA / "dwie" / "milr_mined_rules_dwie.txt").rules}
+    found = RuleMiner(preset="milr", min_confidence=0.98, max_length=2).fit(kb).rules_.rules
+    assert {rule.canonical(): rule.confidence for rule in found} == published
+    assert [len(rule.body) for rule in found].count(1) == 23
+    assert len(published) == 90
+    gold = {rule.canonical() for rule in read_rules(DATA / "dwie" / "dwie.grules.txt").rules}
+    assert len(gold & set(published)) == 34
+    for loops, expected in (("against", 209), ("skip", 215)):
+        assert len(RuleMiner(min_confidence=0.98, max_length=2, loops=loops).fit(kb).rules_) == expected
