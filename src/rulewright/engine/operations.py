@@ -82,7 +82,7 @@ class SQLEngine(ABC):
         limit: int | None = None,
         batch_size: int = 100_000,
     ) -> Iterator[dict[Variable, Column]]:
-        """Yield the groundings, or the ``limit`` smallest by id, in batches: for each variable a column of ids or numbers."""
+        """Yield the groundings, or the ``limit`` smallest, in batches: for each variable a column of ids or numbers."""
         chosen = list(wanted) if wanted is not None else _variables(body)
         statement = sql.bindings(body, chosen, self.kb, distinct=distinct, limit=limit)
         for batch in self.stream(statement, batch_size):

@@ -57,8 +57,8 @@ def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, distinct_en
     >>> print(explain_counts(parse_rule("spouse_of(X, Y) :- spouse_of(Y, X)."), kb))
     spouse_of(X, Y) :- spouse_of(Y, X).
     holds in 2 of 3 cases (66.7%)
-    for example: spouse_of(ann, al) :- spouse_of(al, ann)
     for example: spouse_of(al, ann) :- spouse_of(ann, al)
+    for example: spouse_of(ann, al) :- spouse_of(al, ann)
     but not in: spouse_of(cy, bo) :- spouse_of(bo, cy)
     """
     alternatives = rule.alternatives()
