@@ -35,7 +35,7 @@ def process(*args: str, stdin: str = ""):
 
 def test_every_command_has_help_with_an_example():
     assert "demo" in run("--help").stdout
-    for command in (["demo"], ["learn"], ["apply"], ["convert"], ["data", "ls"], ["data", "show"], ["data", "get"]):
+    for command in (["demo"], ["learn"], ["evaluate"], ["apply"], ["convert"], ["data", "ls"], ["data", "show"], ["data", "get"]):
         text = run(*command, "--help").stdout
         assert "Example: rulewright" in text
         assert "--json" in text

@@ -1,0 +1,238 @@
+"""``rulewright evaluate``: how good predictions are."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rulewright.cli.console import print_json, print_line, print_table, warn
+from rulewright.errors import DataError
+
+if TYPE_CHECKING:
+    from rulewright.evaluate.extraction import (
+        DistanceBuckets,
+        DistanceUnit,
+        ExtractionCounts,
+        ExtractionScores,
+        NamedFact,
+        PairedDifference,
+    )
+    from rulewright.io.docred import Document, Prediction
+
+_COLUMNS = ("gold", "predicted", "correct", "precision", "recall", "F1")
+_FIGURES = {"f1": "F1", "ign_f1_docred": "Ign F1 (docred)", "ign_f1_logire": "Ign F1 (logire)", "logic": "Logic"}
+_IGN = "F1 with what training has seen left out of the"
+
+
+def evaluate(
+    pred: Annotated[
+        str,
+        typer.Argument(help="Predicted facts: a JSON list of {title, h_idx, t_idx, r}, or - for standard input."),
+    ],
+    gold: Annotated[str, typer.Argument(help="Gold documents, in the JSON of DocRED.")],
+    task: Annotated[
+        Literal["docre"], typer.Option(help="What was predicted. docre: relations between the entities of documents.")
+    ],
+    train: Annotated[
+        str | None, typer.Option(help="What training has seen, for Ign F1: a .fact file, or documents.")
+    ] = None,
+    rules: Annotated[str | None, typer.Option(help="Rules that ought to hold, for the Logic score.")] = None,
+    relations: Annotated[
+        str | None, typer.Option(help="A JSON object whose keys are all relations; any other is then an error.")
+    ] = None,
+    by_relation: Annotated[bool, typer.Option("--by-relation", help="Show the figures of every relation.")] = False,
+    by_distance: Annotated[
+        bool, typer.Option("--by-distance", help="Show the figures by how far apart the entities are named.")
+    ] = False,
+    by_rule: Annotated[bool, typer.Option("--by-rule", help="Show how often every rule fires and holds.")] = False,
+    distance_unit: Annotated[
+        Literal["tokens", "starts", "sentences"] | None,
+        typer.Option(help="Count tokens between mentions (the usual), tokens from start to start, or sentences."),
+    ] = None,
+    distance_bounds: Annotated[
+        str | None, typer.Option(metavar="N,N,…", help="Where ranges of distance begin, such as 0,100,200,400.")
+    ] = None,
+    loops: Annotated[
+        Literal["against", "skip"],
+        typer.Option(help="Whether a pair of an entity with itself counts in the Logic score."),
+    ] = "against",
+    against: Annotated[
+        str | None, typer.Option(help="Predictions of another system, to compare with: is the difference luck?")
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=1, help="How often the comparison draws documents.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same interval.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+) -> None:
+    """Compare predictions with what is true.
+
+    Example: rulewright evaluate --task docre result.json dev.json --train train_annotated.fact --rules gold.rules
+    """
+    if "-" in (gold, train, rules, relations, against):
+        raise typer.BadParameter("only PRED can be standard input")
+    if by_rule and rules is None:
+        raise typer.BadParameter("--by-rule needs --rules")
+    from rulewright.evaluate.extraction import compare_extraction, evaluate_extraction, read_named_facts
+    from rulewright.io import read_rules
+    from rulewright.io.docred import read_documents
+    from rulewright.io.json_shape import load
+
+    buckets = None
+    if by_distance or distance_unit is not None or distance_bounds is not None:
+        buckets = _buckets(distance_unit or "tokens", distance_bounds)
+    documents = read_documents(gold)
+    if not any(document.facts for document in documents):
+        raise DataError(f"{gold}: no document has a gold fact; without labels there is nothing to compare with")
+    train_facts = None if train is None else read_named_facts(train)
+    rule_set = None if rules is None else read_rules(rules)
+    known = None if relations is None else [name for name, _ in load(relations).fields()]
+    predictions = _read_predictions(pred, documents, train_facts, known)
+    scores = evaluate_extraction(
+        predictions,
+        documents,
+        train_facts=train_facts,
+        rules=rule_set,
+        distances=buckets,
+        relations=known,
+        loops=loops,
+    )
+    differences = None
+    if against is not None:
+        differences = compare_extraction(
+            predictions,
+            _read_predictions(against, documents, train_facts, known),
+            documents,
+            train_facts=train_facts,
+            rules=rule_set,
+            relations=known,
+            loops=loops,
+            resamples=resamples,
+            seed=seed,
+        )
+    if json:
+        found: dict[str, object] = {"task": task, "predictions": pred, "gold": gold, **scores.as_dict()}
+        if differences is not None:
+            compared = {name: each.as_dict() for name, each in differences.items()}
+            found["against"] = {"predictions": against, "seed": seed, **compared}
+        print_json(found)
+        return
+    if scores.unseen_relations:
+        where = "gold" if train is None else "gold or training"
+        warn(f"relations without a {where} fact: {', '.join(scores.unseen_relations)}")
+    _print_scores(scores)
+    if by_relation:
+        print_line()
+        print_table(("relation", *_COLUMNS), [(name, *_row(each)) for name, each in scores.by_relation.items()])
+    if buckets is not None:
+        _print_distances(scores, buckets)
+    if by_rule:
+        _print_rules(scores)
+    if differences is not None and against is not None:
+        _print_differences(differences, pred, against, seed)
+
+
+def _buckets(unit: DistanceUnit, bounds: str | None) -> DistanceBuckets:
+    from rulewright.evaluate.extraction import DistanceBuckets
+
+    try:
+        return DistanceBuckets(unit, () if bounds is None else tuple(int(each) for each in bounds.split(",")))
+    except DataError as error:
+        raise typer.BadParameter(str(error)) from None
+    except ValueError:
+        raise typer.BadParameter(f"--distance-bounds must be whole numbers with commas, got {bounds!r}") from None
+
+
+def _read_predictions(
+    path: str,
+    documents: tuple[Document, ...],
+    train_facts: frozenset[NamedFact] | None,
+    relations: list[str] | None,
+) -> tuple[Prediction, ...]:
+    """Read predictions and check them here, where the file's name is known."""
+    from rulewright.evaluate.extraction import check_predictions
+    from rulewright.io.docred import read_predictions
+
+    predictions = read_predictions(path)
+    try:
+        check_predictions(predictions, documents, train_facts=train_facts, relations=relations)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    return predictions
+
+
+def _print_scores(scores: ExtractionScores) -> None:
+    print_line(
+        f"{scores.given:,} facts are predicted for {scores.documents:,} documents that have {scores.wanted:,} gold "
+        f"facts; {scores.correct:,} are correct"
+    )
+    print_line()
+    rows = [
+        ("precision", _percent(scores.precision), "of the predicted facts are gold"),
+        ("recall", _percent(scores.recall), "of the gold facts are predicted"),
+        ("F1", _percent(scores.f1), "the harmonic mean of the two"),
+    ]
+    if scores.correct_in_train is not None:
+        left_out = f"precision (correct facts: {scores.correct_in_train:,})"
+        rows.append((_FIGURES["ign_f1_docred"], _percent(scores.ign_f1_docred), f"{_IGN} {left_out}"))
+        left_out = f"recall (gold facts: {scores.wanted_in_train:,})"
+        rows.append((_FIGURES["ign_f1_logire"], _percent(scores.ign_f1_logire), f"{_IGN} {left_out}"))
+    if scores.logic is not None and scores.gold_logic is not None:
+        logic = scores.logic
+        meaning = (
+            f"of what rules infer from predictions is predicted: the mean of {logic.fired:,} of {len(logic.rules):,} "
+            f"rules, which fire {logic.groundings:,} times; of gold facts {_percent(scores.gold_logic.value).strip()}"
+        )
+        rows.append(("Logic", _percent(logic.value), meaning))
+    print_table(("figure", "value", "meaning"), rows)
+
+
+def _percent(share: float | None) -> str:
+    return "     —" if share is None else f"{100 * share:6.2f} %"
+
+
+def _row(counts: ExtractionCounts) -> tuple[object, ...]:
+    figures = (_percent(counts.precision), _percent(counts.recall), _percent(counts.f1))
+    return counts.wanted, counts.given, counts.correct, *figures
+
+
+def _print_distances(scores: ExtractionScores, buckets: DistanceBuckets) -> None:
+    has_train = scores.correct_in_train is not None
+    ign = tuple(name for key, name in _FIGURES.items() if key.startswith("ign")) if has_train else ()
+    rows = []
+    for each in scores.by_distance or ():
+        reach = f"{each.low:,} and more" if each.high is None else f"{each.low:,} to {each.high - 1:,}"
+        more = (each.counts.ign_f1_docred, each.counts.ign_f1_logire) if has_train else ()
+        rows.append((reach, *_row(each.counts), *map(_percent, more)))
+    unit = "tokens, start to start" if buckets.unit == "starts" else buckets.unit
+    print_line()
+    print_table((f"distance ({unit})", *_COLUMNS, *ign), rows)
+
+
+def _print_rules(scores: ExtractionScores) -> None:
+    rules = scores.logic.rules if scores.logic is not None else ()
+    print_line()
+    print_table(
+        ("rule", "pairs", "satisfied", "share", "groundings"),
+        [(str(each.rule), each.pairs, each.satisfied, _percent(each.share), each.groundings) for each in rules],
+    )
+
+
+def _print_differences(differences: dict[str, PairedDifference], pred: str, against: str, seed: int) -> None:
+    rows = []
+    for name, each in differences.items():
+        systems = (None if isnan(figure) else figure for figure in (each.first, each.second))
+        shown = ("—", "—", "—")
+        if not isnan(each.p_value):
+            interval = f"{100 * each.low:+.2f} to {100 * each.high:+.2f}"
+            shown = (f"{100 * each.difference:+.2f}", interval, f"{each.p_value:.4f}")
+        rows.append((_FIGURES[name], *map(_percent, systems), *shown))
+    f1 = differences["f1"]
+    ours = "standard input" if pred == "-" else pred
+    print_line()
+    print_table(("figure", ours, against, "difference", f"{f1.confidence:.0%} interval", "p"), rows)
+    print_line()
+    print_line(
+        f"A positive difference speaks for {ours}. Interval and p-value: paired bootstrap over documents, "
+        f"{f1.resamples:,} resamples, seed {seed}."
+    )

@@ -1,0 +1,219 @@
+"""The facts of documents as columns of integers: gold ones, predicted ones, and which of them training has seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright.errors import DataError, unknown_name
+from rulewright.io.docred import Document, Prediction, read_documents
+from rulewright.io.json_shape import Json, load
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+NamedFact = tuple[str, str, str]
+"""The name of a head mention, the name of a tail mention, and their relation."""
+
+
+def named_facts(documents: Iterable[Document]) -> frozenset[NamedFact]:
+    """Return the facts of documents by name: each under every pair of names that mentions of its entities have.
+
+    >>> from rulewright.io.docred import Entity, Fact, Mention
+    >>> union, land = Entity((Mention("EU", "ORG"), Mention("the Union", "ORG"))), Entity((Mention("Malta", "LOC"),))
+    >>> sorted(named_facts([Document("A", (), (union, land), (Fact(1, "member_of", 0),))]))
+    [('Malta', 'EU', 'member_of'), ('Malta', 'the Union', 'member_of')]
+    """
+    return frozenset(
+        (head.name, tail.name, fact.relation)
+        for document in documents
+        for fact in document.facts
+        for head in document.entities[fact.head].mentions
+        for tail in document.entities[fact.tail].mentions
+    )
+
+
+def read_named_facts(path: str | os.PathLike[str]) -> frozenset[NamedFact]:
+    """Read the facts that training has seen: a ``train_annotated.fact`` file or a file of training documents.
+
+    >>> _ = (folder / "train_annotated.fact").write_text('[["Malta", "EU", "member_of"]]')
+    >>> read_named_facts(folder / "train_annotated.fact")
+    frozenset({('Malta', 'EU', 'member_of')})
+    """
+    items = load(path).items("facts or documents")
+    if items and isinstance(items[0].value, dict):
+        return named_facts(read_documents(path))
+    return frozenset(_named_fact(item) for item in items)
+
+
+def _named_fact(item: Json) -> NamedFact:
+    texts = item.texts()
+    if len(texts) != 3:
+        raise item.fault(f"must be [head name, tail name, relation], got {len(texts)} strings")
+    return texts[0], texts[1], texts[2]
+
+
+def check_predictions(
+    predictions: Iterable[Prediction],
+    documents: Sequence[Document],
+    *,
+    train_facts: Iterable[NamedFact] | None = None,
+    relations: Iterable[str] | None = None,
+) -> None:
+    """Raise an error that names the first prediction about a document, entity or relation that is not there.
+
+    Relations are ``relations`` where given, else those of gold and training facts. Gold facts alone say nothing of
+    the relations that a model may predict: without either, every relation passes.
+    """
+    known = known_relations(documents, train_facts=train_facts, relations=relations)
+    check_against(predictions, documents, known, called="prediction")
+
+
+def check_against(
+    predictions: Iterable[Prediction], documents: Sequence[Document], known: frozenset[str] | None, *, called: str
+) -> None:
+    """Do what `check_predictions` does, with the relations known and a name for what is checked."""
+    sizes = {document.title: len(document.entities) for document in documents}
+    for number, each in enumerate(predictions, start=1):
+        problem = _problem(each, sizes, known)
+        if problem:
+            shown = f"title {each.title!r}, head {each.head!r}, relation {each.relation!r}, tail {each.tail!r}"
+            raise DataError(f"{called} {number} ({shown}): {problem}")
+
+
+def _problem(prediction: Prediction, sizes: dict[str, int], relations: frozenset[str] | None) -> str:
+    if prediction.title not in sizes:
+        return str(unknown_name("document", prediction.title, sizes))
+    size = sizes[prediction.title]
+    for role, entity in (("head", prediction.head), ("tail", prediction.tail)):
+        if not isinstance(entity, int | np.integer):
+            return f"the {role} must be the index of an entity, a whole number"
+        if not 0 <= entity < size:
+            known = f"has the entities 0 … {size - 1}" if size else "has no entities"
+            return f"the {role} is {entity} but the document {known}"
+    if relations is not None and prediction.relation not in relations:
+        return str(unknown_name("relation", prediction.relation, relations))
+    return ""
+
+
+def known_relations(
+    documents: Sequence[Document], *, train_facts: Iterable[NamedFact] | None, relations: Iterable[str] | None
+) -> frozenset[str] | None:
+    """Return the relations that may occur; None where nothing tells. Gold facts must keep to ``relations`` too."""
+    if relations is None and train_facts is None:
+        return None
+    if relations is None:
+        return gold_relations(documents) | {relation for _, _, relation in train_facts or ()}
+    known = frozenset(relations)
+    for document in documents:
+        for fact in document.facts:
+            if fact.relation not in known:
+                raise DataError(f"gold document {document.title!r}: {unknown_name('relation', fact.relation, known)}")
+    return known
+
+
+def gold_relations(documents: Iterable[Document]) -> frozenset[str]:
+    """Return the relations that gold facts have."""
+    return frozenset(fact.relation for document in documents for fact in document.facts)
+
+
+class FactSpace:
+    """A number for every fact that could hold in some documents, so that a set of facts is a sorted column.
+
+    Entities of all documents are counted through; the number is ``(relation · n + head) · n + tail``.
+    """
+
+    def __init__(self, documents: Sequence[Document], relations: Iterable[str]) -> None:
+        self.documents = documents
+        self.relations = tuple(sorted(set(relations)))
+        self.number_of_relation = {name: number for number, name in enumerate(self.relations)}
+        self.number_of_title = {document.title: number for number, document in enumerate(documents)}
+        if len(self.number_of_title) < len(documents):
+            titles = [document.title for document in documents]
+            twice = next(title for title in titles if titles.count(title) > 1)
+            raise DataError(f"two gold documents are titled {twice!r}; titles must differ")
+        self.sizes = np.array([len(document.entities) for document in documents], dtype=np.int64)
+        self.first_entity = np.cumsum(self.sizes) - self.sizes
+        self.document_of_entity = np.repeat(np.arange(len(documents)), self.sizes)
+        self.n_entities = int(self.sizes.sum())
+
+    def gold(self) -> IntArray:
+        """Return the gold facts of the documents, each once."""
+        return self._facts(
+            (number, fact.head, self.number_of_relation[fact.relation], fact.tail)
+            for number, document in enumerate(self.documents)
+            for fact in document.facts
+        )
+
+    def predicted(self, predictions: Iterable[Prediction]) -> IntArray:
+        """Return predictions that `check_predictions` has passed, each once."""
+        return self._facts(
+            (self.number_of_title[each.title], each.head, self.number_of_relation[each.relation], each.tail)
+            for each in predictions
+        )
+
+    def _facts(self, rows: Iterable[tuple[int, int, int, int]]) -> IntArray:
+        table = np.array(list(rows), dtype=np.int64).reshape(-1, 4)
+        document, head, relation, tail = table.T
+        first = self.first_entity[document]
+        return np.unique(self.numbered(relation, first + head, first + tail))
+
+    def numbered(self, relation: int | IntArray, head: IntArray, tail: IntArray) -> IntArray:
+        """Return the numbers of facts."""
+        return (relation * self.n_entities + head) * self.n_entities + tail
+
+    def relation(self, facts: IntArray) -> IntArray:
+        """Return the relations of facts."""
+        return facts // max(1, self.n_entities**2)
+
+    def pair(self, facts: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the heads and tails of facts, counted through all documents."""
+        ends = facts % max(1, self.n_entities**2)
+        return ends // max(1, self.n_entities), ends % max(1, self.n_entities)
+
+    def document(self, facts: IntArray) -> IntArray:
+        """Return the documents of facts."""
+        return self.document_of_entity[self.pair(facts)[0]]
+
+    def of_relation(self, facts: IntArray, relation: str) -> IntArray:
+        """Return the facts of one relation: a slice, since facts are sorted by relation first."""
+        number = self.number_of_relation[relation]
+        edges = np.array((number, number + 1), dtype=np.int64) * self.n_entities**2
+        start, end = np.searchsorted(facts, edges)
+        return facts[start:end]
+
+
+def seen_in_training(space: FactSpace, facts: IntArray, train_facts: Iterable[NamedFact]) -> BoolArray:
+    """Tell for every fact whether it stands in the training data under any names of its two entities."""
+    wanted = [each for each in train_facts if each[2] in space.number_of_relation]
+    names: dict[str, int] = {}
+    train = np.array(
+        [
+            (space.number_of_relation[relation], names.setdefault(head, len(names)), names.setdefault(tail, len(names)))
+            for head, tail, relation in wanted
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 3)
+    name_sets = [
+        {names[mention.name] for mention in entity.mentions if mention.name in names}
+        for document in space.documents
+        for entity in document.entities
+    ]
+    counts = np.array([len(each) for each in name_sets], dtype=np.int64)
+    first = np.cumsum(counts) - counts
+    flat = np.array([name for each in name_sets for name in each], dtype=np.int64)
+    # every fact is repeated for every pair of a name of its head and a name of its tail
+    head, tail = space.pair(facts)
+    pairs = counts[head] * counts[tail]
+    fact = np.repeat(np.arange(len(facts)), pairs)
+    place = np.arange(len(fact)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+    tails = counts[tail][fact]
+    head_name = flat[first[head][fact] + place // tails]
+    tail_name = flat[first[tail][fact] + place % tails]
+    n_names = len(names)
+    keys = (space.relation(facts)[fact] * n_names + head_name) * n_names + tail_name
+    found = np.isin(keys, (train[:, 0] * n_names + train[:, 1]) * n_names + train[:, 2])
+    return np.bincount(fact[found], minlength=len(facts)).astype(bool)
