@@ -33,28 +33,31 @@ class Chain:
 
     @classmethod
     def of(cls, rule: Rule) -> Chain | None:
-        """Read a rule as a chain, in whatever order its body stands; None where it is none."""
+        """Read a rule as a chain, in whatever order its body stands; None where it is none.
+
+        A chain joins two different variables, and visits no variable twice.
+        """
         head = rule.head
-        atoms = [part for part in rule.body if isinstance(part, Atom) and part.arity == 2]
-        if not isinstance(head, Atom) or head.arity != 2 or len(atoms) != len(rule.body):
+        left = [part for part in rule.body if isinstance(part, Atom) and part.arity == 2]
+        if not isinstance(head, Atom) or head.arity != 2 or len(left) != len(rule.body):
             return None
         place, end = head.args
-        left = list(atoms)
-        visited = [place]
+        visited = {place}
         steps = []
-        while left:
+        while left and isinstance(place, Variable):
             touching = [atom for atom in left if place in atom.args]
             if len(touching) != 1:
                 return None
-            atom = touching[0]
+            (atom,) = touching
             left.remove(atom)
             inverse = atom.args[0] != place
             place = atom.args[0 if inverse else 1]
-            if not isinstance(place, Variable) or place in visited:
+            if place in visited:
                 return None
-            visited.append(place)
+            visited.add(place)
             steps.append(Step(str(atom.predicate), inverse))
-        return cls(str(head.predicate), tuple(steps)) if place == end else None
+        complete = not left and place == end and isinstance(place, Variable)
+        return cls(str(head.predicate), tuple(steps)) if complete else None
 
     def mirror(self) -> tuple[Step, ...]:
         """Return the steps walked from the other end: what the inverse of the head joins."""

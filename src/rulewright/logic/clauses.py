@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from rulewright.logic.terms import And, Comparison, Formula, Iff, Implies, Literal, Not, Or, Unit, units
+from rulewright.errors import DataError
+from rulewright.logic.terms import And, Comparison, Formula, Iff, Implies, Literal, Not, Or, Unit
+
+MAX_CLAUSES = 1_000
+"""How many clauses a formula may become."""
+
+_Signs: TypeAlias = Mapping[Unit, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A disjunction of literals, no unit twice; the empty clause is false."""
+    """A disjunction of literals, no unit twice; the empty clause is false. Comparisons are never negated in it."""
 
     literals: tuple[Literal, ...]
 
@@ -25,51 +32,64 @@ def cnf(formula: Formula) -> tuple[Clause, ...]:
     >>> [str(clause) for clause in cnf(parse_formula("p(X) <=> q(X) & r(X)"))]
     ['!p(X) | q(X)', '!p(X) | r(X)', 'p(X) | !q(X) | !r(X)']
     """
-    found: list[dict[Unit, bool]] = []
-    for clause in _distributed(formula, True):
-        if not any(other.items() <= clause.items() for other in found):
-            found = [other for other in found if not clause.items() <= other.items()]
-            found.append(clause)
-    return tuple(_clause(signs) for signs in found)
+    return tuple(map(_clause, _distributed(formula, True)))
 
 
-def _clause(signs: Mapping[Unit, bool]) -> Clause:
-    return Clause(tuple(Literal(unit, positive) for unit, positive in signs.items()))
+def _clause(signs: _Signs) -> Clause:
+    return Clause(tuple(_literal(unit, positive) for unit, positive in signs.items()))
 
 
-def _distributed(formula: Formula, positive: bool) -> Iterator[dict[Unit, bool]]:
-    """Yield the clauses of the formula (or of its negation) as unit → sign."""
+def _literal(unit: Unit, positive: bool) -> Literal:
+    if isinstance(unit, Comparison) and not positive:
+        return Literal(unit.opposite())
+    return Literal(unit, positive)
+
+
+def _distributed(formula: Formula, positive: bool) -> list[_Signs]:
+    """Return the clauses of the formula, or of its negation, as unit → sign."""
     match formula:
         case Not(inner):
-            yield from _distributed(inner, not positive)
+            return _distributed(inner, not positive)
         case Implies(premise, conclusion):
-            yield from _distributed(Or((Not(premise), conclusion)), positive)
+            return _distributed(Or((Not(premise), conclusion)), positive)
         case Iff(left, right):
             both = And((Or((Not(left), right)), Or((left, Not(right)))))
             either = And((Or((left, right)), Or((Not(left), Not(right)))))
-            yield from _distributed(both if positive else either, True)
+            return _distributed(both if positive else either, True)
         case And(parts) | Or(parts):
+            each_part = [_distributed(part, positive) for part in parts]
             if isinstance(formula, And) == positive:
-                for part in parts:
-                    yield from _distributed(part, positive)
-            else:
-                yield from _joined(parts, positive)
-        case Comparison():
-            yield {formula if positive else formula.opposite(): True}
+                return _without_subsumed(clause for clauses in each_part for clause in clauses)
+            joined: list[_Signs] = [{}]
+            for clauses in each_part:
+                joined = _without_subsumed(
+                    {**one, **other} for one in joined for other in clauses if not _contradict(one, other)
+                )
+            return joined
         case _:
-            yield {formula: positive}
+            unit, sign = _oriented(formula)
+            return [{unit: sign == positive}]
 
 
-def _joined(parts: tuple[Formula, ...], positive: bool) -> Iterator[dict[Unit, bool]]:
-    """Yield every union of one clause per part that is no tautology."""
-    if not parts:
-        yield {}
-        return
-    rest = list(_joined(parts[1:], positive))
-    for first in _distributed(parts[0], positive):
-        for other in rest:
-            if all(other.get(unit, sign) == sign for unit, sign in first.items()):
-                yield {**first, **other}
+def _contradict(one: _Signs, other: _Signs) -> bool:
+    return any(one.get(unit, sign) != sign for unit, sign in other.items())
+
+
+def _without_subsumed(clauses: Iterable[_Signs]) -> list[_Signs]:
+    kept: dict[frozenset[tuple[Unit, bool]], _Signs] = {}
+    for signs in clauses:
+        clause = frozenset(signs.items())
+        if not any(other <= clause for other in kept):
+            for wider in [other for other in kept if clause <= other]:
+                del kept[wider]
+            kept[clause] = signs
+            if len(kept) > MAX_CLAUSES:
+                raise _too_many()
+    return list(kept.values())
+
+
+def _too_many() -> DataError:
+    return DataError(f"a formula of more than {MAX_CLAUSES} clauses; split it into several")
 
 
 def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
@@ -81,21 +101,33 @@ def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
     >>> [str(clause) for clause in exclusive_clauses(parse_formula("a(X) & b(X)"))]
     ['a(X)', '!a(X) | b(X)']
     """
-    order = tuple(dict.fromkeys(_oriented(unit)[0] for unit in units(formula)))
-    return tuple(_clause(signs) for signs in _falsifying(formula, order, {}))
+    # Branch on one unit after another; each branch that is false whatever follows is one clause.
+    found: list[Clause] = []
+    branches: list[_Signs] = [{}]
+    while branches:
+        fixed = branches.pop()
+        truth = _truth(formula, fixed)
+        if truth is None:
+            unit = _open_unit(formula, fixed)
+            branches += [{**fixed, unit: True}, {**fixed, unit: False}]
+        elif not truth:
+            found.append(_clause({unit: not value for unit, value in fixed.items()}))
+            if len(found) > MAX_CLAUSES:
+                raise _too_many()
+    return tuple(found)
 
 
-def _falsifying(formula: Formula, order: tuple[Unit, ...], fixed: dict[Unit, bool]) -> Iterator[dict[Unit, bool]]:
-    """Branch on one unit after another; each branch that is false whatever follows is one clause."""
-    truth = _truth(formula, fixed)
-    if truth is True:
-        return
-    if truth is False:
-        yield {unit: not value for unit, value in fixed.items()}
-        return
-    unit = next(each for each in order if each not in fixed)
-    for value in (False, True):
-        yield from _falsifying(formula, order, {**fixed, unit: value})
+def _open_unit(formula: Formula, fixed: _Signs) -> Unit:
+    """Return the first unit that the formula's truth still depends on."""
+    match formula:
+        case Not(inner):
+            return _open_unit(inner, fixed)
+        case And(parts) | Or(parts):
+            return _open_unit(next(part for part in parts if _truth(part, fixed) is None), fixed)
+        case Implies(left, right) | Iff(left, right):
+            return _open_unit(left if _truth(left, fixed) is None else right, fixed)
+        case _:
+            return _oriented(formula)[0]
 
 
 def _oriented(unit: Unit) -> tuple[Unit, bool]:
@@ -105,7 +137,7 @@ def _oriented(unit: Unit) -> tuple[Unit, bool]:
     return unit, True
 
 
-def _truth(formula: Formula, fixed: Mapping[Unit, bool]) -> bool | None:
+def _truth(formula: Formula, fixed: _Signs) -> bool | None:
     """Evaluate under a partial assignment: True, False, or None where it depends on what is open."""
     match formula:
         case Not(inner):
@@ -117,10 +149,10 @@ def _truth(formula: Formula, fixed: Mapping[Unit, bool]) -> bool | None:
             if decisive in values:
                 return decisive
             return None if None in values else not decisive
-        case Implies(premise, conclusion):
-            return _truth(Or((Not(premise), conclusion)), fixed)
-        case Iff(left, right):
+        case Implies(left, right) | Iff(left, right):
             one, other = _truth(left, fixed), _truth(right, fixed)
+            if isinstance(formula, Implies) and (one is False or other is True):
+                return True
             return None if one is None or other is None else one == other
         case _:
             unit, sign = _oriented(formula)

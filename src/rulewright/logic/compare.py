@@ -16,11 +16,8 @@ from rulewright.logic.terms import (
     Literal,
     Membership,
     Not,
-    Number,
     Or,
-    Symbol,
     Term,
-    Unit,
     Variable,
 )
 
@@ -32,9 +29,9 @@ def substitute(formula: AnyFormula, mapping: Substitution) -> AnyFormula:
     """Replace variables by terms, all at once.
 
     >>> from rulewright.logic import parse_formula
-    >>> x, y = Variable("X"), Variable("Y")
-    >>> print(substitute(parse_formula("p(X, Y) => q(X)"), {x: y, y: Symbol("ann")}))
-    p(Y, ann) => q(Y)
+    >>> x, y, z = Variable("X"), Variable("Y"), Variable("Z")
+    >>> print(substitute(parse_formula("p(X, Y) => q(X)"), {x: y, y: z}))
+    p(Y, Z) => q(Y)
     """
     return _substitute(formula, mapping)  # type: ignore[return-value]
 
@@ -95,108 +92,6 @@ def unify(left: Atom, right: Atom) -> dict[Variable, Term] | None:
     return {variable: resolved(variable) for variable in bound}
 
 
-def canonical(rule: Rule) -> Rule:
-    """Return the rule with variables X0, X1, … and its body in standard order, without confidence and annotations.
-
-    Two rules have the same canonical form exactly when they differ in variable names and body order only;
-    alternatives are multiplied out and put in order too. A rule and its mirror (every relation inverted) are
-    one rule here, for an inverse is written with swapped arguments.
-
-    >>> from rulewright.logic import parse_rule
-    >>> one = parse_rule("0.8 :: p(A, C) :- q(A, B), r(C, B).")
-    >>> other = parse_rule("p(V, W) :- r(W, U), q(V, U).")
-    >>> print(one.canonical(), one.canonical() == other.canonical())
-    p(X0, X1) :- q(X0, X2), r(X1, X2). True
-    """
-    names: dict[Variable, int] = {}
-    for term in rule.head.args:
-        if isinstance(term, Variable):
-            names.setdefault(term, len(names))
-    ordered = sorted({_smallest_order(alternative, names) for alternative in rule.alternatives()})
-    head = substitute(rule.head, {variable: _standard(number) for variable, number in names.items()})
-    bodies = [tuple(_literal_from(key).formula() for key in order) for order in ordered]
-    if len(bodies) == 1:
-        return Rule(head, bodies[0])
-    return Rule(head, (Or(tuple(body[0] if len(body) == 1 else And(body) for body in bodies)),))
-
-
-# A literal as a sortable key: (negated, kind, predicate or operator, classes, terms).
-_Key: TypeAlias = tuple[bool, int, str, tuple[str, ...], tuple[tuple[int, int | float, str], ...]]
-
-
-def _standard(number: int) -> Variable:
-    return Variable(f"X{number}")
-
-
-def _term_key(term: Term, names: Mapping[Variable, int], fresh: dict[Variable, int]) -> tuple[int, int | float, str]:
-    match term:
-        case Variable():
-            if term in names:
-                return (0, names[term], "")
-            return (0, fresh.setdefault(term, len(names) + len(fresh)), "")
-        case Number(value):
-            return (1, value, "int" if isinstance(value, int) else "")
-        case Symbol(name):
-            return (2, 0, name)
-
-
-def _literal_key(literal: Literal, names: Mapping[Variable, int], fresh: dict[Variable, int]) -> _Key:
-    terms = tuple(_term_key(term, names, fresh) for term in literal.unit.args)
-    match literal.unit:
-        case Comparison(operator):
-            return (not literal.positive, 2, operator, (), terms)
-        case Membership(atom, classes):
-            return (not literal.positive, 1, str(atom.predicate), tuple(sorted(classes)), terms)
-        case Atom(predicate):
-            return (not literal.positive, 0, str(predicate), (), terms)
-
-
-def _literal_from(key: _Key) -> Literal:
-    negated, kind, name, classes, terms = key
-    args = tuple(_term_from(each) for each in terms)
-    unit: Unit = Atom(name, args) if kind != 2 else Comparison(name, *args)  # type: ignore[arg-type]
-    return Literal(Membership(unit, classes) if kind == 1 else unit, not negated)  # type: ignore[arg-type]
-
-
-def _term_from(key: tuple[int, int | float, str]) -> Term:
-    kind, number, name = key
-    if kind == 0:
-        return _standard(int(number))
-    return Number(number) if kind == 1 else Symbol(name)
-
-
-def _smallest_order(body: Sequence[Literal], names: Mapping[Variable, int]) -> tuple[_Key, ...]:
-    """Find the smallest sequence of keys over all orders of a body.
-
-    Always taking a smallest next key is enough; only ties need both tries, and ties between literals whose new
-    variables occur nowhere else need one, for such literals can change places.
-    """
-    best: tuple[_Key, ...] | None = None
-    stack: list[tuple[tuple[_Key, ...], tuple[int, ...], dict[Variable, int]]] = [
-        ((), tuple(range(len(body))), dict(names))
-    ]
-    while stack:
-        taken, left, known = stack.pop()
-        if best is not None and taken > best[: len(taken)]:
-            continue
-        if not left:
-            best = taken if best is None or taken < best else best
-            continue
-        keyed = [(index, fresh := dict[Variable, int](), _literal_key(body[index], known, fresh)) for index in left]
-        smallest = min(key for _, _, key in keyed)
-        tied = [(index, fresh) for index, fresh, key in keyed if key == smallest]
-        private = [each for each in tied if not _shares(body, each[0], left, each[1])]
-        for index, fresh in [*private[:1], *(each for each in tied if each not in private)]:
-            rest = tuple(other for other in left if other != index)
-            stack.append(((*taken, smallest), rest, {**known, **fresh}))
-    assert best is not None
-    return best
-
-
-def _shares(body: Sequence[Literal], index: int, left: Sequence[int], fresh: Mapping[Variable, int]) -> bool:
-    return any(term in fresh for other in left if other != index for term in body[other].unit.args)
-
-
 def subsumes(general: Rule, specific: Rule) -> bool:
     """Tell whether every fact that ``specific`` gives, ``general`` gives too, by θ-subsumption.
 
@@ -216,7 +111,8 @@ def subsumes(general: Rule, specific: Rule) -> bool:
 
 
 def _maps_into(head: Head, body: Sequence[Literal], target_head: Head, target: Sequence[Literal]) -> bool:
-    start = next(_matches(Literal(head), Literal(target_head), {}), None)
+    # A head stands on the other side of the implication: to give a narrower choice of classes is to give more.
+    start = next(_matches(Literal(head, False), Literal(target_head, False), {}), None)
     if start is None:
         return False
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
-from typing import Any
+from itertools import count
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
-from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Token
+from lark.exceptions import UnexpectedToken
 
 from rulewright.errors import DataError, ParseError
+from rulewright.logic import lexer
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
 from rulewright.logic.ruleset import RuleSet, Usage
+from rulewright.logic.syntax_errors import explain, shortened
 
-_UNESCAPES = {"\\'": "'", "\\\\": "\\", "\\n": "\n", "\\t": "\t", "\\r": "\r"}
-_VARIABLES = re.compile(r"_[0-9]+")
-_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
+# A deeper value could not be printed or compared within Python's own limit on recursion.
+_MAX_DEPTH = 100
+
+_UNESCAPED = {"\\'": "'", "\\\\": "\\", "\\n": "\n", "\\t": "\t", "\\r": "\r"}
+_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.")
 
 
 def unquote(quoted: str) -> str:
@@ -28,270 +33,262 @@ def unquote(quoted: str) -> str:
     "it's"
     """
     inner = quoted[1:-1]
-    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
+    return _ESCAPE.sub(_unescaped, inner) if "\\" in inner else inner
 
 
-def _unescape(found: re.Match[str]) -> str:
+def _unescaped(found: re.Match[str]) -> str:
     escape = found.group()
-    if escape.startswith("\\u") and len(escape) == 6:
-        return chr(int(escape[2:], 16))
-    if escape not in _UNESCAPES:
-        shown = escape if escape.isprintable() else ascii(escape)[1:-1]
-        raise DataError(rf"unknown escape {shown} in a quoted name; allowed are \' \\ \n \t \r \uXXXX")
-    return _UNESCAPES[escape]
+    return _UNESCAPED.get(escape) or chr(int(escape[2:], 16))
 
 
 class _Closed(str):
     """The name in a ``closed`` declaration."""
 
 
-class _Build(Transformer[Token, Any]):
-    """Builds values bottom up while lark reads; each ``_`` gets a name that its statement does not use."""
+class _Build:
+    """What each rule of the grammar becomes, given the tokens and values of its parts."""
 
-    taken: set[str]
-    anonymous: int
+    @staticmethod
+    def name(token: str) -> str:
+        return unquote(token) if token[0] == "'" else token
 
-    def begin(self, statement: str) -> None:
-        self.taken = set(_VARIABLES.findall(statement))
-        self.anonymous = 0
+    variable = lru_cache(maxsize=4096)(t.Variable)
+    symbol = lru_cache(maxsize=4096)(t.Symbol)
 
-    def name(self, children: list[Token]) -> str:
-        token = children[0]
-        return unquote(token) if token.type == "QUOTED" else str(token)
+    @staticmethod
+    def number(token: str) -> int | float:
+        return float(token) if "." in token or "e" in token or "E" in token else int(token)
 
-    def names(self, children: list[str]) -> tuple[str, ...]:
-        return tuple(children)
+    @staticmethod
+    def number_term(token: str) -> t.Number:
+        return t.Number(_Build.number(token))
 
-    def classes(self, children: list[tuple[str, ...]]) -> tuple[str, ...]:
-        return children[0]
+    @staticmethod
+    def hole(token: str) -> t.PredicateVariable:
+        return t.PredicateVariable(token[1:])
 
-    def variable(self, children: list[Token]) -> t.Variable:
-        name = str(children[0])
-        while name == "_":
-            self.anonymous += 1
-            if f"_{self.anonymous}" not in self.taken:
-                name = f"_{self.anonymous}"
-        return t.Variable(name)
+    @staticmethod
+    def atom(predicate: str | t.PredicateVariable, *args: t.Term) -> t.Atom:
+        return t.Atom(predicate, args)
 
-    def number(self, children: list[Token]) -> t.Number:
-        return t.Number(_number(children[0]))
+    membership = t.Membership
 
-    def symbol(self, children: list[str]) -> t.Symbol:
-        return t.Symbol(children[0])
+    @staticmethod
+    def comparison(left: t.Term, operator: t.Comparator, right: t.Term) -> t.Comparison:
+        return t.Comparison(operator, left, right)
 
-    def hole(self, children: list[Token]) -> t.PredicateVariable:
-        return t.PredicateVariable(children[0][1:])
+    negation = t.Not
+    implies = t.Implies
+    iff = t.Iff
 
-    def atom(self, children: list[Any]) -> t.Atom:
-        return t.Atom(children[0], tuple(children[1:]))
+    @staticmethod
+    def conjoined(*parts: t.Formula) -> t.And:
+        return t.And(parts)
 
-    def membership(self, children: list[Any]) -> t.Membership:
-        return t.Membership(children[0], children[1])
+    @staticmethod
+    def disjunction(*parts: t.Formula) -> t.Or:
+        return t.Or(parts)
 
-    def comparison(self, children: list[Any]) -> t.Comparison:
-        return t.Comparison(str(children[1]), children[0], children[2])  # type: ignore[arg-type]
+    @staticmethod
+    def names(*parts: str) -> tuple[str, ...]:
+        return parts
 
-    def negation(self, children: list[t.Formula]) -> t.Formula:
-        return t.Not(children[0])
+    @staticmethod
+    def conjunction(*parts: t.Formula) -> tuple[t.Formula, ...]:
+        return parts
 
-    def conjoined(self, children: list[t.Formula]) -> t.Formula:
-        return t.And(tuple(children))
+    @staticmethod
+    def body(*alternatives: tuple[t.Formula, ...]) -> tuple[t.Formula, ...]:
+        if len(alternatives) == 1:
+            return alternatives[0]
+        return (t.Or(tuple(map(_Build.group, alternatives))),)
 
-    def disjunction(self, children: list[t.Formula]) -> t.Formula:
-        return t.Or(tuple(children))
+    @staticmethod
+    def group(parts: tuple[t.Formula, ...]) -> t.Formula:
+        return parts[0] if len(parts) == 1 else t.And(parts)
 
-    def implies(self, children: list[t.Formula]) -> t.Formula:
-        return t.Implies(children[0], children[1])
+    @staticmethod
+    def rule(
+        confidence: str | None, head: r.Head, body: tuple[t.Formula, ...], annotations: r.Annotations | None
+    ) -> r.Rule:
+        return r.Rule(head, body, 1.0 if confidence is None else float(confidence), annotations or r.Annotations())
 
-    def iff(self, children: list[t.Formula]) -> t.Formula:
-        return t.Iff(children[0], children[1])
+    @staticmethod
+    def weight(token: str) -> tuple[str, int | float | None]:
+        return (token, None) if token in ("hard", "learn") else ("soft", _Build.number(token))
 
-    def conjunction(self, children: list[t.Formula]) -> tuple[t.Formula, ...]:
-        return tuple(children)
+    @staticmethod
+    def formula_statement(
+        weight: tuple[Any, float | None], formula: t.Formula, annotations: r.Annotations | None
+    ) -> r.WeightedFormula:
+        return r.WeightedFormula(formula, *weight, annotations or r.Annotations())
 
-    def body(self, children: list[tuple[t.Formula, ...]]) -> tuple[t.Formula, ...]:
-        if len(children) == 1:
-            return children[0]
-        return (t.Or(tuple(_one(each) for each in children)),)
+    @staticmethod
+    def any() -> None:
+        return None
 
-    def group(self, children: list[tuple[t.Formula, ...]]) -> t.Formula:
-        return _one(children[0])
+    @staticmethod
+    def domain(*parts: Any) -> tuple[Any, ...]:
+        return parts
 
-    def weight(self, children: list[Token]) -> tuple[str, float | None]:
-        token = children[0]
-        return ("soft", _number(token)) if token.type == "NUMBER" else (str(token), None)
+    domains = domain
 
-    def rule(self, children: list[Any]) -> r.Rule:
-        confidence, head, body, annotations = children
-        value = 1.0 if confidence is None else float(confidence)
-        return r.Rule(head, body, value, annotations or r.Annotations())
-
-    def formula_statement(self, children: list[Any]) -> r.WeightedFormula:
-        (kind, weight), formula, annotations = children
-        return r.WeightedFormula(formula, kind, weight, annotations or r.Annotations())
-
-    def domain(self, children: list[Any]) -> tuple[t.PredicateVariable, tuple[str, ...] | None]:
-        hole, names = children
-        return hole, None if isinstance(names, Token) else names
-
-    def domains(self, children: list[Any]) -> tuple[Any, ...]:
-        return tuple(children)
-
-    def template(self, children: list[Any]) -> r.Template:
-        head, body, domains, annotations = children
+    @staticmethod
+    def template(
+        head: r.Head, body: tuple[t.Formula, ...], domains: tuple[Any, ...] | None, annotations: r.Annotations | None
+    ) -> r.Template:
         return r.Template(head, body, domains or (), annotations or r.Annotations())
 
-    def predicate(self, children: list[Any]) -> r.PredicateDeclaration:
-        return r.PredicateDeclaration(*children)
+    predicate = r.PredicateDeclaration
+    closed = _Closed
 
-    def closed(self, children: list[str]) -> _Closed:
-        return _Closed(children[0])
+    @staticmethod
+    def word(token: str) -> str | bool:
+        return token == "true" if token in ("true", "false") else token
 
-    def plain_number(self, children: list[Token]) -> int | float:
-        return _number(children[0])
+    @staticmethod
+    def listing(*values: object) -> tuple[object, ...]:
+        return () if values == (None,) else values
 
-    def plain_text(self, children: list[str]) -> str:
-        return children[0]
+    @staticmethod
+    def pair(key: str, value: object) -> tuple[str, object]:
+        return key, value
 
-    def truth(self, children: list[Token]) -> bool:
-        return str(children[0]) == "true"
+    @staticmethod
+    def pair_with_negative(key: str, token: str) -> tuple[str, object]:
+        if token[0] == "-":
+            raise DataError(f"a number has one sign, got -{token}")
+        return key, -_Build.number(token)
 
-    def listing(self, children: list[object]) -> list[object]:
-        return [each for each in children if each is not None]
-
-    def pair(self, children: list[Any]) -> tuple[str, object]:
-        return children[0], children[1]
-
-    def mapping(self, children: list[Any]) -> dict[str, object]:
-        return dict(each for each in children if each is not None)
-
-    def annotations(self, children: list[dict[str, object]]) -> r.Annotations:
-        return r.Annotations(children[0])
-
-
-def _one(parts: tuple[t.Formula, ...]) -> t.Formula:
-    return parts[0] if len(parts) == 1 else t.And(parts)
+    @staticmethod
+    def mapping(*pairs: tuple[str, object] | None) -> r.Annotations:
+        items = {pair[0]: pair[1] for pair in pairs if pair is not None}
+        if len(items) < len(pairs) and pairs != (None,):
+            keys = [pair[0] for pair in pairs if pair is not None]
+            raise DataError(f"annotation {next(key for key in keys if keys.count(key) > 1)} is given twice")
+        return r.Annotations(items)
 
 
-def _number(token: str) -> int | float:
-    if len(token) > 400:
-        raise DataError(f"a number of {len(token)} digits is too long; 400 are allowed")
-    return int(token) if token.isdecimal() or token[1:].isdecimal() else float(token)
+_Plan: TypeAlias = Callable[[Sequence[str]], Any]
 
 
-@lru_cache(maxsize=1)
-def _readers() -> tuple[_Build, Lark]:
-    build = _Build()
-    grammar = files("rulewright.logic").joinpath("grammar.lark").read_text(encoding="utf-8")
-    starts = ["statement", "formula_text", "unit"]
-    return build, Lark(grammar, parser="lalr", start=starts, maybe_placeholders=True, transformer=build)
+class _UnexpectedError(Exception):
+    """The token of this number cannot stand where it stands; these kinds could."""
+
+    def __init__(self, number: int, expected: set[str]) -> None:
+        super().__init__(number)
+        self.number, self.expected = number, expected
 
 
-_MARK = re.compile(r"'(?:\\.|[^'\\\n])*'|%[^\n]*|(?P<stop>\.(?=\s|%|\Z))|(?P<open>\{)|(?P<close>\})")
-_GAP = re.compile(r"(?:\s|%[^\n]*)*")
+@lru_cache(maxsize=1024)
+def _plan(start: str, kinds: tuple[str, ...]) -> _Plan:
+    """Parse a statement given by the kinds of its tokens; return what builds its value from the tokens themselves.
 
-
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Cut a text at its full stops, an annotation going with the statement before it: (offset, statement)."""
-    position = _GAP.match(text, 0).end()  # type: ignore[union-attr]
-    while position < len(text):
-        end = len(text)
-        for mark in _MARK.finditer(text, position):
-            if mark["stop"]:
-                end = _after_annotation(text, mark.end())
-                break
-        yield position, text[position:end]
-        position = _GAP.match(text, end).end()  # type: ignore[union-attr]
-
-
-def _after_annotation(text: str, stop: int) -> int:
-    start = _GAP.match(text, stop).end()  # type: ignore[union-attr]
-    if not text.startswith("@", start):
-        return stop
-    depth = 0
-    for mark in _MARK.finditer(text, start):
-        depth += bool(mark["open"]) - bool(mark["close"])
-        if mark["close"] and depth <= 0:
-            return mark.end()
-    return len(text)
-
-
-_WORDS = {
-    "_STOP": "'.'",
-    "NUMBER": "a number",
-    "VARIABLE": "a variable",
-    "HOLE": "a predicate variable like ?P",
-    "WORD": "a name",
-    "QUOTED": "a quoted name",
-    "OPERATOR": "a comparison",
-    "LPAR": "'('",
-    "RPAR": "')'",
-    "LBRACE": "'{'",
-    "RBRACE": "'}'",
-    "LSQB": "'['",
-    "RSQB": "']'",
-    "COMMA": "','",
-    "SEMICOLON": "';'",
-    "COLON": "':'",
-    "_BANG": "'!'",
-    "ANY": "'*'",
-    "AT": "'@{'",
-    "VBAR": "'|'",
-    "_AND": "'&'",
-    "_IMPLIES": "'=>'",
-    "_IFF": "'<=>'",
-    "_BY": "':-'",
-    "_WITH": "'::'",
-    "$END": "the end",
-}
-
-
-def _explain(error: UnexpectedInput, statement: str) -> str:
-    if isinstance(error, UnexpectedCharacters):
-        rest = statement[error.pos_in_stream :].splitlines()[0]
-        if rest.startswith("'"):
-            return f"found {_shortened(rest)}: a quoted name that does not end on its line, or a quote inside a name"
-        return f"found '{_shortened(rest)}'; names that are not lower-case ASCII words are written in quotes"
-    if not isinstance(error, UnexpectedToken):
-        return "found the end of the text in the middle of a statement"
-    token, expected = error.token, {str(each) for each in error.accepts or error.expected}
-    if token.type == "_STOP" and "_BY" in expected:
-        return "a rule needs ':-' and a body; facts live in fact files (.facts), not among rules"
-    if token.type == "_BY" and "_IFF" in expected:
-        return "found ':-' after a weight; a rule's confidence is followed by '::', a weighted formula has '=>'"
-    if token.type == "_WITH":
-        return "found '::'; a confidence stands before a rule, as in 0.9 :: p(X) :- q(X)."
-    if token.type == "LPAR" and expected == {"OPERATOR"}:
-        return "found '(' after a variable; a predicate that starts upper-case is written in quotes, as in 'P17'(X, Y)"
-    found = "the end of the text" if token.type == "$END" else f"'{_shortened(str(token))}'"
-    if {"WORD", "QUOTED"} <= expected:
-        expected -= {"QUOTED", "HARD", "LEARN", "TEMPLATE", "PREDICATE", "CLOSED", "TRUTH"}
-    words = sorted(_WORDS.get(each, f"'{each.lower()}'") for each in expected)
-    return f"found {found}, expected {' or '.join(filter(None, [', '.join(words[:-1]), words[-1]]))}"
-
-
-def _shortened(text: str, limit: int = 30) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _read(statement: str, start: str, *, file: str | None, line: int, column: int) -> Any:
-    build, lark = _readers()
-    build.begin(statement)
+    How a statement is to be read depends on the kinds alone, so that of all statements of one shape (there are
+    many in a learned file) only the first is parsed.
+    """
+    reader = lexer.grammar().lark.parse_interactive(start=start)
     try:
-        return lark.parse(statement, start=start)
-    except UnexpectedInput as error:
-        known = getattr(error, "line", -1)
-        if known is None or known < 1:  # the text ended too early
-            row, at = statement.count("\n") + 1, len(statement) - statement.rfind("\n")
-        else:
-            row, at = known, error.column
-        raise ParseError(
-            _explain(error, statement), file=file, line=line + row - 1, column=at + (column - 1 if row == 1 else 0)
-        ) from None
-    except DataError as error:
-        raise ParseError(str(error), file=file, line=line, column=column) from None
-    except RecursionError:
-        raise ParseError("nested too deeply", file=file, line=line, column=column) from None
+        for number, kind in enumerate(kinds):
+            reader.feed_token(Token(kind, "", start_pos=number))
+        tree = reader.feed_token(Token("$END", "", start_pos=len(kinds)))
+    except UnexpectedToken as error:
+        number = error.token.start_pos
+        raise _UnexpectedError(number, _expected_after(start, kinds[:number])) from None
+    return _builder(tree, 0)
+
+
+def _expected_after(start: str, kinds: tuple[str, ...]) -> set[str]:
+    # The reader that failed has already taken steps that only the token at fault made it take.
+    reader = lexer.grammar().lark.parse_interactive(start=start)
+    for kind in kinds:
+        reader.feed_token(Token(kind, ""))
+    expected: set[str] = reader.accepts()  # type: ignore[no-untyped-call]
+    return expected
+
+
+def _builder(node: Any, depth: int) -> _Plan:
+    if node is None:
+        return lambda words: None
+    if isinstance(node, Token):
+        return itemgetter(node.start_pos)
+    if depth > _MAX_DEPTH:
+        raise DataError("nested too deeply")
+    make = getattr(_Build, node.data)
+    parts = [_builder(child, depth + 1) for child in node.children]
+    if node.data == "atom":
+        leaves = [leaf.start_pos for leaf in node.scan_values(lambda value: isinstance(value, Token))]
+        return _remembered(lambda words: make(*[part(words) for part in parts]), leaves[0], leaves[-1] + 1)
+    if len(parts) == 1:
+        (only,) = parts
+        return lambda words: make(only(words))
+    return lambda words: make(*[part(words) for part in parts])
+
+
+_atoms: dict[tuple[str, ...], t.Atom] = {}
+
+
+def _remembered(build: _Plan, begin: int, end: int) -> _Plan:
+    """Build equal atoms once: learned files repeat few atoms often."""
+
+    def atom(words: Sequence[str]) -> t.Atom:
+        key = tuple(words[begin:end])
+        found = _atoms.get(key)
+        if found is None:
+            if len(_atoms) >= 1 << 16:
+                _atoms.clear()
+            found = _atoms[key] = build(words)
+        return found
+
+    return atom
+
+
+class _Source(NamedTuple):
+    """A text, and the file it is from for its errors."""
+
+    text: str
+    file: str | None = None
+
+    def error(self, message: str, position: int) -> ParseError:
+        line, column = lexer.line_and_column(self.text, position)
+        return ParseError(message, file=self.file, line=line, column=column)
+
+    def value(self, start: str, begin: int, end: int, words: list[str] | None = None) -> Any:
+        """Build what ``start`` makes of a part of the text, or of ``words`` in place of its tokens."""
+        words = lexer.tokens(self.text, begin, end) if words is None else words
+        try:
+            build = _plan(start, tuple(map(lexer.kind, words)))
+            return build(_with_names(words) if "_" in words else words)
+        except _UnexpectedError as error:
+            at, after = lexer.token_span(self.text, begin, end, error.number)
+            raise self.error(explain(self.text[at:after], error.expected), at) from None
+        except DataError as error:
+            raise self.error(str(error), begin) from None
+
+    def statement(self, kinds: Any, wanted: str) -> Any:
+        """Build the only statement of the text; its full stop may be missing."""
+        found = list(lexer.statements(self.text))
+        if len(found) != 1:
+            raise self.error(f"expected {wanted}, got {len(found)} statements", found[1][0] if found else 0)
+        ((begin, end),) = found
+        words = lexer.tokens(self.text, begin, end)
+        value = self.value("statement", begin, end, words if "." in words else [*words, "."])
+        if not isinstance(value, kinds):
+            raise self.error(f"expected {wanted}, got {shortened(self.text[begin:end], 60)}", begin)
+        return value
+
+    def whole(self, start: str) -> Any:
+        """Build what ``start`` makes of the whole text, whether or not it ends with a full stop."""
+        begin, end = lexer.after_space(self.text, 0), len(self.text)
+        words = lexer.tokens(self.text, begin, end)
+        return self.value(start, begin, end, words[:-1] if words[-1:] == ["."] else words)
+
+
+def _with_names(words: list[str]) -> list[str]:
+    """Give each ``_`` a name that its statement does not use."""
+    taken = set(words)
+    fresh = (name for number in count(1) if (name := f"_{number}") not in taken)
+    return [next(fresh) if word == "_" else word for word in words]
 
 
 def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
@@ -305,33 +302,24 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     ...
     rulewright.errors.ParseError: <text>:1:6: found ':', expected ':-' or 'in'
     """
-    if text.startswith("\ufeff"):
-        text = text[1:]
-    statements: list[r.Statement] = []
-    predicates: list[r.PredicateDeclaration] = []
-    closed: list[str] = []
-    usage = Usage()
-    line, counted, line_start = 1, 0, 0
-    for offset, statement in _statements(text):
-        line += text.count("\n", counted, offset)
-        counted = offset
-        line_start = text.rfind("\n", 0, offset) + 1
-        value = _read(statement, "statement", file=file, line=line, column=offset - line_start + 1)
-        try:
-            if isinstance(value, _Closed):
-                closed.append(str(value))
-            elif isinstance(value, r.PredicateDeclaration):
-                usage.declare(value)
-                predicates.append(value)
-            else:
-                usage.add(value)
-                statements.append(value)
-        except DataError as error:
-            raise ParseError(str(error), file=file, line=line, column=offset - line_start + 1) from None
+    source = _Source(text.removeprefix("\ufeff"), file)
+    read = [(begin, source.value("statement", begin, end)) for begin, end in lexer.statements(source.text)]
+    declared = [(begin, value) for begin, value in read if isinstance(value, r.PredicateDeclaration)]
+    stated = [(begin, value) for begin, value in read if isinstance(value, r.Rule | r.WeightedFormula | r.Template)]
     try:
-        return RuleSet(statements, predicates=predicates, closed=closed)
-    except DataError as error:
-        raise ParseError(str(error), file=file) from None
+        return RuleSet(
+            (value for _, value in stated),
+            predicates=(value for _, value in declared),
+            closed=(str(value) for _, value in read if isinstance(value, _Closed)),
+        )
+    except DataError:
+        usage = Usage()
+        for begin, value in [*declared, *stated]:  # once more, to find the statement at fault
+            try:
+                usage.add(value)
+            except DataError as error:
+                raise source.error(str(error), begin) from None
+        raise
 
 
 def parse_rule(text: str) -> r.Rule:
@@ -340,32 +328,21 @@ def parse_rule(text: str) -> r.Rule:
     >>> str(parse_rule("p(X) :- q(X, _)"))
     'p(X) :- q(X, _1).'
     """
-    rule: r.Rule = _single(text, r.Rule, "a rule")
+    rule: r.Rule = _Source(text).statement(r.Rule, "a rule")
     return rule
 
 
 def parse_template(text: str) -> r.Template:
     """Read one ``template`` statement; its full stop may be left out."""
-    template: r.Template = _single(text, r.Template, "a template")
+    template: r.Template = _Source(text).statement(r.Template, "a template")
     return template
 
 
 def parse_statement(text: str) -> r.Statement:
     """Read one rule, weighted formula or template; its full stop may be left out."""
-    kinds = (r.Rule, r.WeightedFormula, r.Template)
-    statement: r.Statement = _single(text, kinds, "a rule, weighted formula or template")
+    kinds = r.Rule | r.WeightedFormula | r.Template
+    statement: r.Statement = _Source(text).statement(kinds, "a rule, weighted formula or template")
     return statement
-
-
-def _single(text: str, kind: Any, name: str) -> Any:
-    stripped = text.strip()
-    found = list(_statements(stripped if re.search(r"\.\s*(?:@.*)?\Z", stripped, re.DOTALL) else stripped + "."))
-    if len(found) != 1:
-        raise ParseError(f"expected one statement, got {len(found)}")
-    value = _read(found[0][1], "statement", file=None, line=1, column=found[0][0] + 1)
-    if not isinstance(value, kind):
-        raise ParseError(f"expected {name}, got: {_shortened(stripped, 60)}")
-    return value
 
 
 def parse_formula(text: str) -> t.Formula:
@@ -374,7 +351,7 @@ def parse_formula(text: str) -> t.Formula:
     >>> str(parse_formula("smoke(X) & friend(X, Y) => smoke(Y)"))
     'smoke(X) & friend(X, Y) => smoke(Y)'
     """
-    formula: t.Formula = _read(text.strip(), "formula_text", file=None, line=1, column=1)
+    formula: t.Formula = _Source(text).whole("formula")
     return formula
 
 
@@ -384,7 +361,9 @@ def parse_atom(text: str) -> t.Atom:
     >>> parse_atom("parent_of(ann, X)").args
     (Symbol(name='ann'), Variable(name='X'))
     """
-    unit = _read(text.strip().removesuffix("."), "unit", file=None, line=1, column=1)
+    unit = _Source(text).whole("unit")
     if not isinstance(unit, t.Atom):
-        raise ParseError(f"expected an atom like parent_of(ann, X), got: {_shortened(text, 60)}")
+        raise ParseError(
+            f"expected an atom like parent_of(ann, X), got {shortened(text.strip(), 60)}", line=1, column=1
+        )
     return unit

@@ -12,7 +12,8 @@ from rulewright.logic import terms as t
 RESERVED = frozenset({"predicate", "closed", "hard", "learn", "template", "where", "in"})
 _BARE = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_ESCAPED = re.compile(r"[\\'\x00-\x1f\x7f\ud800-\udfff]")
+# Besides quotes: what a text file cannot hold, what ends a line, and what changes the order a line is shown in.
+_ESCAPED = re.compile(r"[\\'\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @lru_cache(maxsize=65536)
@@ -52,16 +53,16 @@ def _unit(value: object) -> str:
     match value:
         case t.Variable(name):
             return name
+        case str():
+            return quote(value)
+        case t.Atom(predicate, args):
+            return f"{_unit(predicate)}({', '.join(map(_unit, args))})"
         case t.Symbol(name):
             return quote(name)
         case t.Number(figure):
             return number(figure)
         case t.PredicateVariable(name):
             return f"?{name}"
-        case str():
-            return quote(value)
-        case t.Atom(predicate, args):
-            return f"{_unit(predicate)}({', '.join(map(_unit, args))})"
         case t.Membership(atom, classes):
             return f"{_unit(atom)} in {{{', '.join(map(quote, classes))}}}"
         case t.Comparison(operator, left, right):

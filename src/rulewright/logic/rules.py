@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, product
+from math import prod
 from typing import Literal as OneOf
 from typing import Self, TypeAlias
 
@@ -14,16 +15,16 @@ from rulewright.logic.terms import (
     Atom,
     Comparison,
     Formula,
-    Iff,
-    Implies,
     Literal,
     Membership,
     Not,
     Or,
     PredicateVariable,
-    Unit,
+    Term,
+    Variable,
+    atom_of,
+    finite,
     units,
-    variables,
 )
 
 Head: TypeAlias = Atom | Membership
@@ -69,17 +70,17 @@ class Annotations(Mapping[str, object]):
 
 
 def _frozen(value: object) -> object:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool | Annotations):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
     if isinstance(value, Mapping):
         return Annotations(value)
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(each) for each in value)
-    if isinstance(value, bool | str):
-        return value
-    if isinstance(value, int | float) and math.isfinite(value):
-        return value
-    if hasattr(value, "item"):  # a NumPy or torch scalar
-        return _frozen(value.item())
-    raise DataError(f"annotations hold finite numbers, booleans, strings, lists and mappings, got {value!r}")
+    if hasattr(value, "tolist"):  # an array or tensor, or a scalar of one
+        return _frozen(value.tolist())
+    return finite(value, "an annotation that is no truth value, text, list or mapping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,12 @@ class Rule:
     annotations: Annotations = field(default_factory=Annotations)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "confidence", finite(self.confidence, "confidence"))
         if not (0 <= self.confidence <= 1):
             raise DataError(f"confidence must lie in [0, 1], got {self.confidence}")
-        _check_body(self.body, holes=False)
-        _no_holes(self.head)
-        for alternative in self.alternatives():
-            _check_bound(self.head, alternative)
+        _check_implication(self.head, self.body)
+        for part in self.body:
+            _check_no_holes(part)
 
     def alternatives(self) -> tuple[tuple[Literal, ...], ...]:
         """Return the body as a disjunction of conjunctions of literals; one for most rules.
@@ -133,7 +134,7 @@ class Rule:
 
         Confidence and annotations are left out.
         """
-        from rulewright.logic.compare import canonical
+        from rulewright.logic.canonical import canonical
 
         return canonical(self)
 
@@ -159,10 +160,9 @@ class WeightedFormula:
             raise DataError(
                 f"a soft formula has a weight and no other kind has one, got {self.kind} with {self.weight}"
             )
-        if self.weight is not None and not math.isfinite(self.weight):
-            raise DataError(f"a weight must be finite, got {self.weight}; use 'hard' for what must hold")
-        for unit in units(self.formula):
-            _no_holes(unit)
+        if self.weight is not None:
+            object.__setattr__(self, "weight", finite(self.weight, "a weight (what must hold is 'hard')"))
+        _check_no_holes(self.formula)
 
     __str__ = Rule.__str__
 
@@ -180,22 +180,36 @@ class Template:
     annotations: Annotations = field(default_factory=Annotations)
 
     def __post_init__(self) -> None:
-        _check_body(self.body, holes=True)
-        _no_holes(self.head)
-        for alternative in disjunctive(self.body):
-            _check_bound(self.head, alternative)
+        _check_implication(self.head, self.body)
         declared = [hole for hole, _ in self.domains]
-        used = {unit.predicate for part in self.body for unit in units(part) if not isinstance(unit, Comparison)}
+        used = self.holes()
         for hole, names in self.domains:
             if declared.count(hole) > 1:
                 raise DataError(f"{hole} has more than one domain")
             if hole not in used:
                 raise DataError(f"{hole} has a domain and does not occur in the template")
-            if names is not None and not names:
-                raise DataError(f"the domain of {hole} is empty; name at least one predicate, or * for any")
-        for hole in sorted((each for each in used if isinstance(each, PredicateVariable)), key=str):
+            if names is not None and (not names or len(set(names)) != len(names)):
+                raise DataError(f"the domain of {hole} must be distinct predicates, at least one, or * for any")
+        for hole in used:
             if hole not in declared:
                 raise DataError(f"{hole} has no domain; add 'where {hole} in {{…}}' or 'in *'")
+
+    def holes(self) -> dict[PredicateVariable, int]:
+        """Return the predicate variables in order of first occurrence, each with its arity.
+
+        >>> from rulewright.logic import parse_template
+        >>> template = parse_template("template s(X) :- ?Q(X, Y), ?P(Y) where ?P in *, ?Q in {a}.")
+        >>> {str(hole): arity for hole, arity in template.holes().items()}
+        {'?Q': 2, '?P': 1}
+        """
+        found: dict[PredicateVariable, int] = {}
+        for unit in chain.from_iterable(map(units, self.body)):
+            atom = atom_of(unit)
+            if atom is None or not isinstance(hole := atom.predicate, PredicateVariable):
+                continue
+            if found.setdefault(hole, atom.arity) != atom.arity:
+                raise DataError(f"{hole} has {found[hole]} arguments and {atom.arity}; one name has one arity")
+        return found
 
     __str__ = Rule.__str__
 
@@ -225,12 +239,25 @@ class PredicateDeclaration:
 Statement: TypeAlias = Rule | WeightedFormula | Template
 
 
+MAX_ALTERNATIVES = 10_000
+"""How many alternatives a body may be multiplied out into."""
+
+
 def disjunctive(body: tuple[Formula, ...]) -> tuple[tuple[Literal, ...], ...]:
     """Multiply a body out into alternatives, each a conjunction of literals."""
-    alternatives: list[tuple[Literal, ...]] = [()]
-    for part in body:
-        alternatives = [left + right for left in alternatives for right in _multiplied_out(part, True)]
-    return tuple(alternatives)
+    if prod(_count_alternatives(part, True) for part in body) > MAX_ALTERNATIVES:
+        raise DataError(f"a body with more than {MAX_ALTERNATIVES} alternatives when multiplied out; split the rule")
+    return _product(_multiplied_out(part, True) for part in body)
+
+
+def _count_alternatives(formula: Formula, positive: bool) -> int:
+    match formula:
+        case Not(inner):
+            return _count_alternatives(inner, not positive)
+        case And(parts) | Or(parts):
+            combine = sum if isinstance(formula, Or) == positive else prod
+            return combine(_count_alternatives(part, positive) for part in parts)
+    return 1
 
 
 def _multiplied_out(formula: Formula, positive: bool) -> tuple[tuple[Literal, ...], ...]:
@@ -238,57 +265,72 @@ def _multiplied_out(formula: Formula, positive: bool) -> tuple[tuple[Literal, ..
         case Not(inner):
             return _multiplied_out(inner, not positive)
         case And(parts) | Or(parts):
+            each_part = (_multiplied_out(part, positive) for part in parts)
             if isinstance(formula, Or) == positive:
-                return tuple(each for part in parts for each in _multiplied_out(part, positive))
-            alternatives: list[tuple[Literal, ...]] = [()]
-            for part in parts:
-                alternatives = [left + right for left in alternatives for right in _multiplied_out(part, positive)]
-            return tuple(alternatives)
+                return tuple(alternative for alternatives in each_part for alternative in alternatives)
+            return _product(each_part)
         case Comparison() if not positive:
             return ((Literal(formula.opposite()),),)
         case Atom() | Membership() | Comparison():
             return ((Literal(formula, positive),),)
-    raise DataError(f"a rule's body has ',' ';' and '!', got {formula}")
+    raise _not_of_a_body(formula)
 
 
-def _check_body(body: tuple[Formula, ...], *, holes: bool) -> None:
+def _product(parts: Iterable[tuple[tuple[Literal, ...], ...]]) -> tuple[tuple[Literal, ...], ...]:
+    return tuple(tuple(chain.from_iterable(choice)) for choice in product(*parts))
+
+
+def _not_of_a_body(formula: Formula) -> DataError:
+    return DataError(f"a rule's body has ',' ';' and '!', got {formula}")
+
+
+def _check_no_holes(formula: Formula) -> None:
+    for unit in units(formula):
+        if not isinstance(unit, Comparison) and isinstance(unit.predicate, PredicateVariable):
+            raise DataError(f"{unit.predicate} may stand only in the body of a template")
+
+
+def _check_implication(head: Head, body: tuple[Formula, ...]) -> None:
     if not body:
         raise DataError("a rule needs a body; facts live in fact files")
+    _check_no_holes(head)
+    bound = frozenset[Term]().union(*(_bound(part, True) for part in body))
+    for term in head.args:
+        if isinstance(term, Variable) and term not in bound:
+            raise DataError(f"head variable {term} is not bound: it occurs in no positive atom of the body")
     for part in body:
-        _check_connectives(part)
-        if not holes:
-            for unit in units(part):
-                _no_holes(unit)
+        _check_bound(part, True, bound)
 
 
-def _check_connectives(formula: Formula) -> None:
+def _bound(formula: Formula, positive: bool) -> frozenset[Term]:
+    """Return the terms that stand in a positive atom in whatever way the formula becomes true."""
     match formula:
-        case Implies() | Iff():
-            raise DataError(f"a rule's body has ',' ';' and '!', got {formula}")
+        case Atom() | Membership():
+            return frozenset(formula.args) if positive else frozenset()
+        case Comparison():
+            return frozenset()
         case Not(inner):
-            _check_connectives(inner)
+            return _bound(inner, not positive)
+        case And(parts) | Or(parts):
+            each_part = [_bound(part, positive) for part in parts]
+            if isinstance(formula, And) == positive:
+                return frozenset[Term]().union(*each_part)
+            return each_part[0].intersection(*each_part)
+    raise _not_of_a_body(formula)
+
+
+def _check_bound(formula: Formula, positive: bool, bound: frozenset[Term]) -> None:
+    """Check that every variable is bound where it stands, given what is bound around it."""
+    match formula:
+        case Not(inner):
+            _check_bound(inner, not positive, bound)
         case And(parts) | Or(parts):
             for part in parts:
-                _check_connectives(part)
-
-
-def _no_holes(unit: Unit) -> None:
-    if not isinstance(unit, Comparison) and isinstance(unit.predicate, PredicateVariable):
-        raise DataError(f"{unit.predicate} may stand only in the body of a template")
-
-
-def _check_bound(head: Head, body: tuple[Literal, ...]) -> None:
-    bound = {
-        variable
-        for literal in body
-        if literal.positive and not isinstance(literal.unit, Comparison)
-        for variable in variables(literal.unit)
-    }
-    for variable in variables(head):
-        if variable not in bound:
-            raise DataError(f"head variable {variable} is not bound: it occurs in no positive atom of the body")
-    for literal in body:
-        for variable in variables(literal.unit):
-            if variable not in bound:
-                where = "in a comparison" if isinstance(literal.unit, Comparison) else "under '!'"
-                raise DataError(f"variable {variable} occurs only {where}; bind it with a positive atom")
+                _check_bound(part, positive, bound | _bound(part, positive))
+        case Atom() | Membership() if positive:
+            return  # it binds its own
+        case Atom() | Membership() | Comparison():
+            for term in formula.args:
+                if isinstance(term, Variable) and term not in bound:
+                    where = "in a comparison" if isinstance(formula, Comparison) else "under '!'"
+                    raise DataError(f"variable {term} occurs only {where}; bind it with a positive atom")

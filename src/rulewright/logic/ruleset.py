@@ -4,73 +4,91 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import overload
 
 from rulewright.errors import DataError, unknown_name
 from rulewright.files import write_text
 from rulewright.logic import printer
-from rulewright.logic.rules import PredicateDeclaration, Rule, Statement, Template, WeightedFormula
-from rulewright.logic.terms import Comparison, Membership, Unit, units
+from rulewright.logic.rules import (
+    Annotations,
+    Head,
+    PredicateDeclaration,
+    Rule,
+    Statement,
+    Template,
+    WeightedFormula,
+)
+from rulewright.logic.terms import Atom, Comparison, Membership, Unit, units
 
 
 class Usage:
-    """How the predicates of a set are used so far; refuses a use that contradicts an earlier one."""
+    """How the predicates of a set are used so far; refuses a use that contradicts an earlier one.
+
+    Declarations come before statements.
+    """
 
     def __init__(self) -> None:
         self.arities: dict[str, int] = {}
         self.declared: dict[str, PredicateDeclaration] = {}
-        self._plain: set[str] = set()
+        self._multi_class: dict[str, bool] = {}
 
-    def declare(self, declaration: PredicateDeclaration) -> None:
-        """Take up a declaration."""
-        name = declaration.name
-        if self.declared.get(name, declaration) != declaration:
-            raise DataError(f"predicate {name} is declared twice: as {self.declared[name]} and as {declaration}")
-        self._agree(name, declaration.arity)
-        if declaration.classes is not None and name in self._plain:
-            raise DataError(f"{name} is multi-class but was used above without 'in {{…}}'")
-        self.declared[name] = declaration
-
-    def add(self, statement: Statement) -> None:
-        """Take up the predicates of a statement."""
-        for unit in _units_of(statement):
+    def add(self, value: PredicateDeclaration | Statement) -> None:
+        """Take up a declaration or the predicates of a statement."""
+        if isinstance(value, PredicateDeclaration):
+            self._declare(value)
+            return
+        for unit in _units_of(value):
             if isinstance(unit, Comparison) or not isinstance(unit.predicate, str):
                 continue
-            name = unit.predicate
-            self._agree(name, len(unit.args))
-            declaration = self.declared.get(name)
-            if isinstance(unit, Membership):
-                self._check_classes(unit, declaration)
-            elif declaration is not None and declaration.classes is not None:
-                raise DataError(f"{name} is multi-class; write {unit} in {{{printer.quote(declaration.classes[0])}}}")
-            else:
-                self._plain.add(name)
+            self._agree_on_arity(unit.predicate, len(unit.args))
+            in_classes = isinstance(unit, Membership)
+            if self._multi_class.setdefault(unit.predicate, in_classes) != in_classes:
+                self._refuse_classes(unit)
+            elif isinstance(unit, Membership):
+                self._check_classes(unit)
+        if isinstance(value, Template):
+            holes = value.holes()
+            for hole, names in value.domains:
+                for name in names or ():
+                    self._agree_on_arity(name, holes[hole])
 
-    def _agree(self, name: str, arity: int) -> None:
+    def _declare(self, declaration: PredicateDeclaration) -> None:
+        name = declaration.name
+        if self.declared.setdefault(name, declaration) != declaration:
+            raise DataError(f"predicate {name} is declared twice: as {self.declared[name]} and as {declaration}")
+        self._agree_on_arity(name, declaration.arity)
+        self._multi_class[name] = declaration.classes is not None
+
+    def _agree_on_arity(self, name: str, arity: int) -> None:
         known = self.arities.setdefault(name, arity)
         if known != arity:
             raise DataError(f"{name} has {known} arguments elsewhere and {arity} here; one name has one arity")
 
-    def _check_classes(self, unit: Membership, declaration: PredicateDeclaration | None) -> None:
-        if declaration is None:
-            return
-        if declaration.classes is None:
-            raise DataError(
-                f"{declaration.name} has no classes; declare them: predicate {declaration.name}(…) in {{…}}."
-            )
+    def _refuse_classes(self, unit: Head) -> None:
+        name = str(unit.predicate)
+        declared = self.declared.get(name)
+        if isinstance(unit, Atom):
+            example = printer.quote(declared.classes[0]) if declared and declared.classes else "…"
+            raise DataError(f"{name} is multi-class; write {unit} in {{{example}}}")
+        if declared is not None:
+            raise DataError(f"{name} has no classes; declare them: predicate {printer.quote(name)}(…) in {{…}}.")
+        raise DataError(f"{name} is used elsewhere without 'in {{…}}' and here with it")
+
+    def _check_classes(self, unit: Membership) -> None:
+        declaration = self.declared.get(str(unit.predicate))
         for each in unit.classes:
-            if each not in declaration.classes:
-                raise DataError(str(unknown_name(f"class of {declaration.name}", each, declaration.classes)))
+            if declaration is not None and each not in (declaration.classes or ()):
+                known = declaration.classes or ()
+                raise DataError(str(unknown_name(f"class of {declaration.name}", each, known)))
 
 
 def _units_of(statement: Statement) -> Iterator[Unit]:
     if isinstance(statement, WeightedFormula):
-        yield from units(statement.formula)
-        return
-    yield statement.head
-    for part in statement.body:
-        yield from units(part)
+        return units(statement.formula)
+    return chain([statement.head], *map(units, statement.body))
 
 
 class RuleSet:
@@ -96,10 +114,8 @@ class RuleSet:
     ) -> None:
         self.statements: tuple[Statement, ...] = tuple(statements)
         usage = Usage()
-        for declaration in predicates:
-            usage.declare(declaration)
-        for statement in self.statements:
-            usage.add(statement)
+        for each in chain(predicates, self.statements):
+            usage.add(each)
         self.predicates: tuple[PredicateDeclaration, ...] = tuple(usage.declared.values())
         self.closed: tuple[str, ...] = tuple(dict.fromkeys(closed))
         self.arities: Mapping[str, int] = usage.arities
@@ -189,7 +205,10 @@ class RuleSet:
         return {head: self._with(rules) for head, rules in groups.items()}
 
     def merge(self, *others: RuleSet) -> RuleSet:
-        """Join rule sets; of statements that are equal up to variable names and body order the first is kept."""
+        """Join rule sets; of rules that are equal up to variable names and body order the first is kept.
+
+        Formulas and templates are kept unless they are equal in everything.
+        """
         merged: dict[object, Statement] = {}
         for statement in (each for rule_set in (self, *others) for each in rule_set.statements):
             key = statement.canonical() if isinstance(statement, Rule) else statement
@@ -201,16 +220,22 @@ class RuleSet:
         )
 
     def columns(self) -> dict[str, list[object]]:
-        """Return the rules' statistics as columns: rule, head, length, confidence and every annotation."""
+        """Return the rules' statistics as columns: rule, head, length, confidence and every annotation.
+
+        An annotation of the same name as a column before it gets ``@`` before its own.
+        """
         names = dict.fromkeys(name for rule in self.rules for name in rule.annotations)
         table: dict[str, list[object]] = {
-            "rule": [str(rule).split(". @{")[0].removesuffix(".") for rule in self.rules],
+            "rule": [str(replace(rule, annotations=Annotations())).removesuffix(".") for rule in self.rules],
             "head": [rule.head.predicate for rule in self.rules],
             "length": [sum(1 for part in rule.body for _ in units(part)) for rule in self.rules],
             "confidence": [rule.confidence for rule in self.rules],
         }
         for name in names:
-            table[name if name not in table else f"@{name}"] = [rule.annotations.get(name) for rule in self.rules]
+            column = name
+            while column in table:
+                column = f"@{column}"
+            table[column] = [rule.annotations.get(name) for rule in self.rules]
         return table
 
     def save(self, path: str | os.PathLike[str]) -> None:

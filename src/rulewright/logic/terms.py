@@ -5,13 +5,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal as OneOf
 from typing import TypeAlias, TypeVar
 
 from rulewright.errors import DataError
 
 VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*\Z")
+
+
+def finite(value: object, name: str) -> int | float:
+    """Return a number, a NumPy or torch scalar too, as the int or float it is; refuse what is not finite.
+
+    >>> finite(float("nan"), "a weight")
+    Traceback (most recent call last):
+    ...
+    rulewright.errors.DataError: a weight must be a finite number, got nan
+    """
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        raise DataError(f"{name} must be a finite number, got {value!r}")
+    try:
+        if math.isfinite(plain):
+            return plain
+    except OverflowError:
+        raise DataError(f"{name} must lie between -1.79e308 and 1.79e308, got a longer integer") from None
+    raise DataError(f"{name} must be a finite number, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +65,7 @@ class Number:
     value: int | float
 
     def __post_init__(self) -> None:
-        if isinstance(self.value, bool) or not math.isfinite(self.value):
-            raise DataError(f"a number must be finite, got {self.value!r}")
+        object.__setattr__(self, "value", finite(self.value, "a number"))
 
     __str__ = Variable.__str__
 
@@ -206,7 +224,7 @@ class Literal:
     """An atom, membership or comparison with a sign: what clauses and conjunctive bodies are made of."""
 
     unit: Unit
-    positive: bool = field(default=True)
+    positive: bool = True
 
     def formula(self) -> Formula:
         """Return the literal as a formula."""
@@ -225,9 +243,10 @@ def _at_least_two(name: str, parts: tuple[Formula, ...]) -> None:
 
 
 def units(formula: Formula) -> Iterator[Unit]:
-    """Yield the atoms, memberships and comparisons of a formula from left to right."""
-    for unit, _ in signed_units(formula):
-        yield unit
+    """Iterate over the atoms, memberships and comparisons of a formula from left to right."""
+    if isinstance(formula, Atom | Membership | Comparison):
+        return iter((formula,))
+    return (unit for unit, _ in signed_units(formula))
 
 
 def signed_units(formula: Formula, positive: bool = True) -> Iterator[tuple[Unit, bool]]:

@@ -1,0 +1,141 @@
+"""Text to statements and tokens, by the terminals of the grammar; every piece is one pass of a regular expression."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from lark import Lark
+from lark.lexer import PatternStr
+
+BAD = "BAD"
+"""The kind of a token that no terminal of the grammar describes, and of numbers out of range."""
+
+NUMBER_DIGITS = 400
+"""The greatest length of a number."""
+
+# A quote that is not closed on its line, or holds an unknown escape, is one bad token too: were it skipped character
+# by character, a long line of such quotes would be searched again from each of them.
+_QUOTE = r"'(?:[^'\\\n]|\\.)*+'?"
+_COMMENT = r"%[^\n]*"
+_SKIPPED = re.compile(rf"(?:\s+|{_COMMENT})*+")
+_UP_TO_STOP = re.compile(rf"(?:[^'%.]++|{_QUOTE}|{_COMMENT}|\.(?!\s|%|\Z))*+\.?")
+_BRACE = re.compile(rf"{_QUOTE}|{_COMMENT}|[{{}}]")
+
+
+class Grammar(NamedTuple):
+    """The grammar as lark reads it, and what the scanner needs of its terminals."""
+
+    lark: Lark
+    fixed: dict[str, str]
+    """The terminals with one spelling: text → name."""
+    patterns: dict[str, re.Pattern[str]]
+    """The other terminals: name → what matches them."""
+    token: re.Pattern[str]
+    """Matches one token, as its group 1, and the white space and comments behind it."""
+
+
+@lru_cache(maxsize=1)
+def grammar() -> Grammar:
+    """Return the grammar, read on first use."""
+    source = files("rulewright.logic").joinpath("grammar.lark").read_text(encoding="utf-8")
+    starts = ["statement", "formula", "unit"]
+    lark = Lark(source, parser="lalr", lexer="basic", start=starts, maybe_placeholders=True)
+    terminals = [each for each in lark.terminals if each.name not in lark.ignore_tokens]
+    fixed = {each.pattern.value: each.name for each in terminals if isinstance(each.pattern, PatternStr)}
+    patterns = {
+        each.name: re.compile(each.pattern.to_regexp()) for each in terminals if each.pattern.value not in fixed
+    }
+    signs = sorted((text for text in fixed if not text.isalpha()), key=len, reverse=True)
+    alternatives = [
+        *(re.escape(sign) for sign in signs if len(sign) > 1),  # "<=>" before the comparison "<="
+        *(pattern.pattern for pattern in patterns.values()),
+        *(re.escape(sign) for sign in signs if len(sign) == 1),  # "!" after the comparison "!="
+        *(_QUOTE, r"\w+", r"(?s:\.?.)"),  # what no terminal describes
+    ]
+    return Grammar(lark, fixed, patterns, re.compile(f"({'|'.join(alternatives)}){_SKIPPED.pattern}"))
+
+
+@lru_cache(maxsize=1 << 16)
+def kind(token: str) -> str:
+    """Return the name of the terminal that a token is, or `BAD`.
+
+    >>> [kind(token) for token in ("in", "inner", "Inner", "'in'", "3.5", "$")]
+    ['IN', 'WORD', 'VARIABLE', 'QUOTED', 'NUMBER', 'BAD']
+    """
+    _, fixed, patterns, _ = grammar()
+    if token in fixed:
+        return fixed[token]
+    found = next((name for name, pattern in patterns.items() if pattern.fullmatch(token)), BAD)
+    in_range = found != "NUMBER" or (len(token) <= NUMBER_DIGITS and math.isfinite(float(token)))
+    return found if in_range else BAD
+
+
+def tokens(text: str, begin: int, end: int) -> list[str]:
+    """Return the tokens of a part of a text; it must not start with white space or a comment.
+
+    >>> tokens("p(X) :- q(X, 0.5).", 0, 18)
+    ['p', '(', 'X', ')', ':-', 'q', '(', 'X', ',', '0.5', ')', '.']
+    """
+    found: list[str] = grammar().token.findall(text, begin, end)
+    return found
+
+
+def token_span(text: str, begin: int, end: int, number: int) -> tuple[int, int]:
+    """Return where in the text the token of that number among `tokens` stands; past the last one, where that ends."""
+    last = begin
+    for index, match in enumerate(grammar().token.finditer(text, begin, end)):
+        if index == number:
+            return match.span(1)
+        last = match.end(1)
+    return last, last
+
+
+def statements(text: str) -> Iterator[tuple[int, int]]:
+    r"""Cut a text at its full stops into (begin, end); an annotation belongs to the statement before it.
+
+    >>> text = "p(X) :- q(X, 0.5). @{n: 3}  % why\nhard r(X)."
+    >>> [text[begin:end] for begin, end in statements(text)]
+    ['p(X) :- q(X, 0.5). @{n: 3}', 'hard r(X).']
+    """
+    begin = after_space(text, 0)
+    while begin < len(text):
+        end = _match_end(_UP_TO_STOP, text, begin)
+        next_begin = after_space(text, end)
+        if text.startswith("@", next_begin):
+            end = _after_braces(text, next_begin)
+            next_begin = after_space(text, end)
+        yield begin, end
+        begin = next_begin
+
+
+def after_space(text: str, position: int) -> int:
+    """Return the next position that is neither white space nor comment."""
+    return _match_end(_SKIPPED, text, position)
+
+
+def _match_end(pattern: re.Pattern[str], text: str, position: int) -> int:
+    found = pattern.match(text, position)
+    assert found is not None  # the patterns above match the empty text too
+    return found.end()
+
+
+def _after_braces(text: str, position: int) -> int:
+    depth = 0
+    for mark in _BRACE.finditer(text, position):
+        if (brace := mark.group()) == "{":
+            depth += 1
+        elif brace == "}":
+            depth -= 1
+            if depth <= 0:
+                return mark.end()
+    return len(text)
+
+
+def line_and_column(text: str, position: int) -> tuple[int, int]:
+    """Return a position as line and column, both from 1."""
+    return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
