@@ -200,7 +200,7 @@ BAD_MLN = {
     "P(t)\n1.5 P(x).": (2, "a formula has a weight or a full stop, which makes it hard, not both"),
     "P(t)\n1.5: 3 P(x)": (2, "found ':' after a weight"),
     "P(t)\n1. P(x)": (2, "found '.' after a weight"),
-    "P(t)\n1e999 P(x)": (2, "a weight must be finite, got inf"),
+    "P(t)\n1e999 P(x)": (2, "must be a finite number, got inf"),
     "P(t)\n1 P(x) & P(y)": (2, "found '&', expected an operator"),
     'P(t)\n1 P("abc)': (2, "a text in double quotes ends on its line"),
     "t = {A,}": (1, "found '}', expected a name"),

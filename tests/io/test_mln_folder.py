@@ -120,7 +120,7 @@ def test_compressed_files(tmp_path: Path) -> None:
         ({"rules": "1.0 smoke(a) => smoke(b)"}, "rules:1:1", "literals joined by 'v', got: smoke(A) => smoke(B)"),
         ({"rules": "1.0 smoke(a) v"}, "rules:1:15", "found the end of the text, expected an atom"),
         ({"rules": "1.0 smoke(a)."}, "rules:1:13", "found '.', expected 'v' or the end of the line"),
-        ({"rules": "1e999 smoke(a)"}, "rules:1:1", "a weight must be finite"),
+        ({"rules": "1e999 smoke(a)"}, "rules:1:1", "must be a finite number, got inf"),
         ({"facts": "", "queries": ""}, "", "neither facts nor queries"),
         ({"facts": "/* open"}, "facts:1:1", "a comment that does not end"),
     ],

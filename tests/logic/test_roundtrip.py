@@ -11,6 +11,7 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rulewright.errors import DataError
 from rulewright.files import read_text
 from rulewright.logic import (
     And,
@@ -52,6 +53,12 @@ def test_quote(name: str) -> None:
     written = quote(name)
     assert (unquote(written) if written.startswith("'") else written) == name
     assert "\n" not in written
+
+
+@pytest.mark.parametrize("quoted", [r"'\q'", r"'\u12'", "'\\\n'"])
+def test_unknown_escapes_are_refused(quoted: str) -> None:
+    with pytest.raises(DataError, match="unknown escape"):
+        unquote(quoted)
 
 
 @given(strategies.terms)

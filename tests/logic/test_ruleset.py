@@ -21,7 +21,9 @@ from rulewright.logic import (
     Variable,
     WeightedFormula,
     parse_rules,
+    parse_statement,
 )
+from rulewright.logic.ruleset import Usage
 
 X, Y = Variable("X"), Variable("Y")
 P, Q = Atom("p", (X,)), Atom("q", (X,))
@@ -164,6 +166,26 @@ class TestRuleSet:
             RuleSet([Rule(P, (Q,)), Rule(Q, (Atom("p", (X, X)),))])
         with pytest.raises(DataError, match="multi-class"):
             RuleSet([Rule(Membership(P, ("a",)), (Q,)), Rule(Q, (P,))])
+
+
+class TestUsage:
+    """Readers of other formats take up declarations and statements in the order of their file."""
+
+    @pytest.mark.parametrize(
+        ("used", "declared", "words"),
+        [
+            ("hard p(X).", "predicate p(a, b).", "one arity"),
+            ("hard p(X).", "predicate p(a) in {b, c}.", "is declared multi-class but was used above without 'in"),
+            ("hard p(X) in {b}.", "predicate p(a).", "is declared not multi-class but was used above with 'in"),
+        ],
+    )
+    def test_a_declaration_after_a_use_that_contradicts_it(self, used: str, declared: str, words: str) -> None:
+        usage = Usage()
+        usage.add(parse_statement(used))
+        (declaration,) = parse_rules(declared).predicates
+        with pytest.raises(DataError, match=words):
+            usage.declare(declaration)
+        assert not usage.declared
 
 
 class TestSave:

@@ -23,7 +23,7 @@ from rulewright.logic.syntax_errors import explain, shortened
 _MAX_DEPTH = 100
 
 _UNESCAPED = {"\\'": "'", "\\\\": "\\", "\\n": "\n", "\\t": "\t", "\\r": "\r"}
-_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.")
+_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
 
 
 def unquote(quoted: str) -> str:
@@ -38,7 +38,12 @@ def unquote(quoted: str) -> str:
 
 def _unescaped(found: re.Match[str]) -> str:
     escape = found.group()
-    return _UNESCAPED.get(escape) or chr(int(escape[2:], 16))
+    if len(escape) == 6:
+        return chr(int(escape[2:], 16))
+    if escape not in _UNESCAPED:
+        shown = escape if escape.isprintable() else ascii(escape)[1:-1]
+        raise DataError(rf"unknown escape {shown} in a quoted name; allowed are \' \\ \n \t \r \uXXXX")
+    return _UNESCAPED[escape]
 
 
 class _Closed(str):
@@ -313,10 +318,10 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
             closed=(str(value) for _, value in read if isinstance(value, _Closed)),
         )
     except DataError:
-        usage = Usage()
-        for begin, value in [*declared, *stated]:  # once more, to find the statement at fault
+        usage = Usage()  # once more, to find the statement at fault
+        for begin, value in [*declared, *stated]:
             try:
-                usage.add(value)
+                usage.declare(value) if isinstance(value, r.PredicateDeclaration) else usage.add(value)
             except DataError as error:
                 raise source.error(str(error), begin) from None
         raise

@@ -25,22 +25,27 @@ from rulewright.logic.terms import Atom, Comparison, Membership, Unit, units
 
 
 class Usage:
-    """How the predicates of a set are used so far; refuses a use that contradicts an earlier one.
-
-    Declarations come before statements.
-    """
+    """How the predicates of a set are used so far; refuses a use that contradicts an earlier one."""
 
     def __init__(self) -> None:
         self.arities: dict[str, int] = {}
         self.declared: dict[str, PredicateDeclaration] = {}
         self._multi_class: dict[str, bool] = {}
 
-    def add(self, value: PredicateDeclaration | Statement) -> None:
-        """Take up a declaration or the predicates of a statement."""
-        if isinstance(value, PredicateDeclaration):
-            self._declare(value)
-            return
-        for unit in _units_of(value):
+    def declare(self, declaration: PredicateDeclaration) -> None:
+        """Take up a declaration."""
+        name, multi_class = declaration.name, declaration.classes is not None
+        if self.declared.get(name, declaration) != declaration:
+            raise DataError(f"predicate {name} is declared twice: as {self.declared[name]} and as {declaration}")
+        self._agree_on_arity(name, declaration.arity)
+        if self._multi_class.setdefault(name, multi_class) != multi_class:
+            used = "without 'in {…}'" if multi_class else "with 'in {…}'"
+            raise DataError(f"{name} is declared {'' if multi_class else 'not '}multi-class but was used above {used}")
+        self.declared[name] = declaration
+
+    def add(self, statement: Statement) -> None:
+        """Take up the predicates of a statement."""
+        for unit in _units_of(statement):
             if isinstance(unit, Comparison) or not isinstance(unit.predicate, str):
                 continue
             self._agree_on_arity(unit.predicate, len(unit.args))
@@ -49,18 +54,11 @@ class Usage:
                 self._refuse_classes(unit)
             elif isinstance(unit, Membership):
                 self._check_classes(unit)
-        if isinstance(value, Template):
-            holes = value.holes()
-            for hole, names in value.domains:
+        if isinstance(statement, Template):
+            holes = statement.holes()
+            for hole, names in statement.domains:
                 for name in names or ():
                     self._agree_on_arity(name, holes[hole])
-
-    def _declare(self, declaration: PredicateDeclaration) -> None:
-        name = declaration.name
-        if self.declared.setdefault(name, declaration) != declaration:
-            raise DataError(f"predicate {name} is declared twice: as {self.declared[name]} and as {declaration}")
-        self._agree_on_arity(name, declaration.arity)
-        self._multi_class[name] = declaration.classes is not None
 
     def _agree_on_arity(self, name: str, arity: int) -> None:
         known = self.arities.setdefault(name, arity)
@@ -79,10 +77,11 @@ class Usage:
 
     def _check_classes(self, unit: Membership) -> None:
         declaration = self.declared.get(str(unit.predicate))
+        if declaration is None or declaration.classes is None:
+            return
         for each in unit.classes:
-            if declaration is not None and each not in (declaration.classes or ()):
-                known = declaration.classes or ()
-                raise DataError(str(unknown_name(f"class of {declaration.name}", each, known)))
+            if each not in declaration.classes:
+                raise DataError(str(unknown_name(f"class of {declaration.name}", each, declaration.classes)))
 
 
 def _units_of(statement: Statement) -> Iterator[Unit]:
@@ -114,8 +113,10 @@ class RuleSet:
     ) -> None:
         self.statements: tuple[Statement, ...] = tuple(statements)
         usage = Usage()
-        for each in chain(predicates, self.statements):
-            usage.add(each)
+        for declaration in predicates:
+            usage.declare(declaration)
+        for statement in self.statements:
+            usage.add(statement)
         self.predicates: tuple[PredicateDeclaration, ...] = tuple(usage.declared.values())
         self.closed: tuple[str, ...] = tuple(dict.fromkeys(closed))
         self.arities: Mapping[str, int] = usage.arities
