@@ -151,6 +151,9 @@ class Oracle:
         unit = literal.unit
         if isinstance(unit, Comparison):
             left, right = (self._value(term, assignment) for term in unit.args)
+            types = {kinds[term] for term in unit.args if isinstance(term, Variable)}
+            if len(types) == 2:  # entities of two types differ, whatever their names
+                return unit.operator == "!="
             return COMPARE[unit.operator](left, right)
         args = tuple(self._value(term, assignment) for term in unit.args)
         known = self.true[unit.predicate]

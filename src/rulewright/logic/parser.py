@@ -219,6 +219,8 @@ def _builder(node: Any, depth: int) -> _Plan:
         return itemgetter(node.start_pos)
     if depth > _MAX_DEPTH:
         raise DataError("nested too deeply")
+    if node.data == "name" and node.children[0].type == "WORD":
+        return itemgetter(node.children[0].start_pos)  # it is its own name
     make = getattr(_Build, node.data)
     parts = [_builder(child, depth + 1) for child in node.children]
     if node.data == "atom":
@@ -308,23 +310,37 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     rulewright.errors.ParseError: <text>:1:6: found ':', expected ':-' or 'in'
     """
     source = _Source(text.removeprefix("\ufeff"), file)
-    read = [(begin, source.value("statement", begin, end)) for begin, end in lexer.statements(source.text)]
-    declared = [(begin, value) for begin, value in read if isinstance(value, r.PredicateDeclaration)]
-    stated = [(begin, value) for begin, value in read if isinstance(value, r.Rule | r.WeightedFormula | r.Template)]
+    declared: list[tuple[int, r.PredicateDeclaration]] = []
+    stated: list[tuple[int, r.Statement]] = []
+    closed: list[str] = []
+    for begin, end in lexer.statements(source.text):
+        value = source.value("statement", begin, end)
+        if isinstance(value, r.PredicateDeclaration):
+            declared.append((begin, value))
+        elif isinstance(value, _Closed):
+            closed.append(str(value))
+        else:
+            stated.append((begin, value))
     try:
-        return RuleSet(
-            (value for _, value in stated),
-            predicates=(value for _, value in declared),
-            closed=(str(value) for _, value in read if isinstance(value, _Closed)),
-        )
+        return RuleSet((value for _, value in stated), predicates=(value for _, value in declared), closed=closed)
     except DataError:
-        usage = Usage()  # once more, to find the statement at fault
-        for begin, value in [*declared, *stated]:
-            try:
-                usage.declare(value) if isinstance(value, r.PredicateDeclaration) else usage.add(value)
-            except DataError as error:
-                raise source.error(str(error), begin) from None
-        raise
+        raise _misuse(source, declared, stated) from None
+
+
+def _misuse(
+    source: _Source, declared: list[tuple[int, r.PredicateDeclaration]], stated: list[tuple[int, r.Statement]]
+) -> ParseError:
+    """Find the first statement that contradicts what stands before it, once it is known that there is one."""
+    usage = Usage()
+    for begin, value in [*declared, *stated]:
+        try:
+            if isinstance(value, r.PredicateDeclaration):
+                usage.declare(value)
+            else:
+                usage.add(value)
+        except DataError as error:
+            return source.error(str(error), begin)
+    raise AssertionError("a rule set refused statements that agree with each other")
 
 
 def parse_rule(text: str) -> r.Rule:

@@ -70,17 +70,19 @@ class Annotations(Mapping[str, object]):
 
 
 def _frozen(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return finite(value, "an annotation")
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, bool | Annotations):
-        return value
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
     if isinstance(value, Mapping):
         return Annotations(value)
     if hasattr(value, "tolist"):  # an array or tensor, or a scalar of one
         return _frozen(value.tolist())
-    return finite(value, "an annotation that is no truth value, text, list or mapping")
+    raise DataError(f"an annotation is a number, truth value, text, list or mapping, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
