@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from rulewright.engine import Engine
     from rulewright.errors import RulewrightError
     from rulewright.evaluate import explain_counts
+    from rulewright.inject import ConsistencyLoss, Decoded, RuleDecoder
     from rulewright.io import read_facts, read_rules, write_facts
     from rulewright.learn import RuleMiner
     from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
     from rulewright.reason import apply
 
 _HOME = {
+    "ConsistencyLoss": "inject",
+    "Decoded": "inject",
     "Engine": "engine",
     "KnowledgeBase": "data",
     "KnowledgeBaseBuilder": "data",
     "Rule": "logic",
+    "RuleDecoder": "inject",
     "RuleMiner": "learn",
     "RuleSet": "logic",
     "RulewrightError": "errors",
@@ -42,10 +46,13 @@ _HOME = {
 }
 
 __all__ = [
+    "ConsistencyLoss",
+    "Decoded",
     "Engine",
     "KnowledgeBase",
     "KnowledgeBaseBuilder",
     "Rule",
+    "RuleDecoder",
     "RuleMiner",
     "RuleSet",
     "RulewrightError",
