@@ -35,7 +35,16 @@ def process(*args: str, stdin: str = ""):
 
 def test_every_command_has_help_with_an_example():
     assert "demo" in run("--help").stdout
-    for command in (["demo"], ["learn"], ["evaluate"], ["apply"], ["convert"], ["data", "ls"], ["data", "show"], ["data", "get"]):
+    for command in (
+        ["demo"],
+        ["learn"],
+        ["evaluate"],
+        ["apply"],
+        ["convert"],
+        ["data", "ls"],
+        ["data", "show"],
+        ["data", "get"],
+    ):
         text = run(*command, "--help").stdout
         assert "Example: rulewright" in text
         assert "--json" in text
@@ -53,9 +62,9 @@ def test_demo_ends_with_a_table_and_a_sentence():
 
 
 def test_demo_as_json_is_repeatable_and_right():
-    first, second = (json.loads(run("demo", "--people", "60", "--json").stdout) for _ in range(2))
+    first, second = (json.loads(run("demo", "--people", "200", "--json").stdout) for _ in range(2))
     assert first == second
-    assert first["precision"] == 1
+    assert first["precision"] > 0.9
     assert first["recall"] > 0.8
     assert first["hidden"] == sum(row["hidden"] for row in first["predicates"])
     assert all(each["because"] for each in first["sample"])

@@ -97,7 +97,9 @@ def test_all_bodies_of_two_atoms_against_brute_force() -> None:
         "p(X, Y) :- q(X, Y), r(Y).",
         "p(X, Y) :- q(X, Y, Z).",
         "p(X, Y) :- q(X, Y), !r(X, Y).",
-        "p(X, Y) :- q(X, Y), X != Y.",
+        "p(X, Y) :- q(X, Y), X != a.",
+        "p(X, Z) :- q(X, Y), r(Y, Z), X != Y.",
+        "p(X, Y) :- q(X, Y), X = Y.",
         "p(X, Y) :- q(X, Y) ; r(X, Y).",
         "p(X, Y) :- q(X, Y) in {a}.",
         "p(X, Y) in {a} :- q(X, Y).",
@@ -105,6 +107,13 @@ def test_all_bodies_of_two_atoms_against_brute_force() -> None:
 )
 def test_what_is_no_chain(text: str) -> None:
     assert Chain.of(parse_rule(text)) is None
+
+
+def test_ends_that_must_differ() -> None:
+    chain = Chain.of(parse_rule("p(X, Z) :- q(X, Y), Z != X, r(Y, Z)."))
+    assert chain == Chain("p", (Step("q"), Step("r")), apart=True)
+    assert str(chain.rule()) == "p(V0, V2) :- q(V0, V1), r(V1, V2), V0 != V2."
+    assert Chain.of(chain.rule()) == chain
 
 
 @given(chains)

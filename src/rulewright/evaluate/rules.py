@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rulewright.data import KnowledgeBase
 from rulewright.engine import Engine, SQLEngine
 from rulewright.errors import DataError
-from rulewright.logic import Comparison, Formula, Literal, Rule, Variable, substitute
+from rulewright.logic import Formula, Literal, Rule, substitute
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,8 @@ class RuleCounts:
         return "\n".join(lines)
 
 
-def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, distinct_ends: bool = True) -> RuleCounts:
+def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5) -> RuleCounts:
     """Count how often a rule's body holds and its head with it, and show some cases of each.
-
-    With ``distinct_ends``, groundings of a binary head whose two arguments are the same entity are left out, as
-    `RuleMiner` does.
 
     >>> from rulewright.logic import parse_rule
     >>> pairs = [("ann", "al"), ("al", "ann"), ("bo", "cy")]
@@ -65,9 +62,6 @@ def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, distinct_en
     if len(alternatives) != 1:
         raise DataError(f"a rule with alternatives is several rules; count each by itself: {rule}")
     body = [*alternatives[0]]
-    ends = rule.head.args
-    if distinct_ends and len(ends) == 2 and all(isinstance(term, Variable) for term in ends) and ends[0] != ends[1]:
-        body.append(Literal(Comparison("!=", *ends)))
     with Engine(kb) as engine:
         counts = engine.support(rule.head, body)
         return RuleCounts(

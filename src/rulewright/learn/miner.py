@@ -74,10 +74,11 @@ class RuleMiner:
 
     ``confidence`` says which figure ``min_confidence`` is about and becomes the rule's own: over ``groundings``, over
     ``pairs``, ``pca``, or ``beta``, the lower 5 % bound of a Beta(support + ½, body − support + ½), which distrusts
-    high confidence on little support. ``loops`` are groundings that end where they began: ``skip`` them or count them
-    ``against`` the rule. ``repeated=False`` leaves out bodies that name one relation twice, ``inverses=False`` those
-    that walk backwards. ``targets`` are the head relations of interest. ``preset="milr"`` sets the published filters
-    together; options given beside it win. ``prune`` leaves out rules that shorter ones make superfluous.
+    high confidence on little support. ``loops`` are groundings that end where they began: ``skip`` them, and a rule
+    that has some says ``v0 != vl``, or count them ``against`` the rule. ``repeated=False`` leaves out bodies that name
+    one relation twice, ``inverses=False`` those that walk backwards. ``targets`` are the head relations of interest.
+    ``preset="milr"`` sets the published filters together; options given beside it win. ``prune`` leaves out rules that
+    shorter ones make superfluous.
 
     Counting is exact for every length; beyond ``sample_above`` facts, rules of length 3 and 4 are counted on a sample
     of some ``sample`` head facts and carry ``confidence_low`` and ``confidence_high``, a 95 % interval.
@@ -232,7 +233,8 @@ class RuleMiner:
                     "confidence_low": _rounded(max(0.0, middle - error)),
                     "confidence_high": _rounded(min(1.0, middle + error)),
                 }
-            rule = Chain(names[at["h"]], steps).rule(min(float(confidence[row]), 1.0))
+            apart = self.options.loops == "skip" and at["loops"] > 0
+            rule = Chain(names[at["h"]], steps, apart).rule(min(float(confidence[row]), 1.0))
             rules.append(rule.annotated(**statistics))
         return rules
 
