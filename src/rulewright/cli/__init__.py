@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rulewright import __version__
-from rulewright.cli import apply, convert, data, demo, evaluate, learn
+from rulewright.cli import apply, convert, data, demo, evaluate, learn, run
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("learn")(learn.learn)
 app.command("apply")(apply.apply)
 app.command("evaluate")(evaluate.evaluate)
 app.command("convert")(convert.convert)
+app.command("run")(run.run)
 app.add_typer(data.app, name="data")
 
 

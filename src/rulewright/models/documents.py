@@ -1,0 +1,210 @@
+"""Documents as a network reads them: pieces of words, where the mentions are, and which relations hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from rulewright.errors import DataError, unknown_name
+from rulewright.io.docred import Document, Mention
+
+NO_ENTITY = 0
+UNKNOWN_TYPE = 1
+FIRST_TYPE = 2
+SENTENCE_ENDS = frozenset(".!?")
+
+
+class Tokenizer(Protocol):
+    """Cuts words into pieces; ``prefix`` and ``suffix`` frame a text, ``marker`` stands at both ends of a mention."""
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """The pieces before a text, such as ``[CLS]``."""
+
+    @property
+    def suffix(self) -> tuple[int, ...]:
+        """The pieces after a text, such as ``[SEP]``."""
+
+    @property
+    def marker(self) -> tuple[int, ...]:
+        """The pieces put before and after each mention; none where the encoder is told of entities otherwise."""
+
+    def pieces(self, words: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the pieces of each word; white space may have none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DocumentFeatures:
+    """One document in tensors; L pieces, M mentions (of all entities in turn), n entities, F distinct facts.
+
+    A mention covers the pieces ``mention_start … mention_end - 1``, its markers included. Where mentions lie within
+    each other, a piece belongs to the shortest. ``coreference`` numbers entities by their first appearance.
+    """
+
+    title: str
+    pieces: Tensor  # [L]
+    piece_type: Tensor  # [L], NO_ENTITY outside mentions, else the type of the entity
+    piece_coreference: Tensor  # [L], 0 outside mentions, else 1 + the entity's place in the order of appearance
+    mention_start: Tensor  # [M]
+    mention_end: Tensor  # [M]
+    mention_entity: Tensor  # [M]
+    mention_sentence: Tensor  # [M]
+    entity_type: Tensor  # [n]
+    entity_word: Tensor  # [n], the word at which the entity is first mentioned
+    facts: Tensor  # [F, 3] head, tail, relation
+    relations: int
+
+    @property
+    def entities(self) -> int:
+        """The number n of entities."""
+        return len(self.entity_type)
+
+    def labels(self) -> Tensor:
+        """The gold labels as booleans ``[n, n, R]``."""
+        n = self.entities
+        labels = torch.zeros(n, n, self.relations, dtype=torch.bool)
+        labels[self.facts[:, 0], self.facts[:, 1], self.facts[:, 2]] = True
+        return labels
+
+    def distances(self) -> Tensor:
+        """How many words the first mention of j stands after that of i, ``[n, n]``."""
+        return self.entity_word[None, :] - self.entity_word[:, None]
+
+
+class Featurizer:
+    """Turns documents into features for one tokenizer, one list of relations and one of entity types.
+
+    A document is tokenized once: asking again for the same object gives the same features.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, relations: Sequence[str], entity_types: Sequence[str]) -> None:
+        self.tokenizer = tokenizer
+        self.relations = tuple(relations)
+        self.entity_types = tuple(entity_types)
+        self._relation_index = {name: index for index, name in enumerate(self.relations)}
+        self._type_index = {name: FIRST_TYPE + index for index, name in enumerate(self.entity_types)}
+        self._known: dict[
+            int, tuple[Document, DocumentFeatures]
+        ] = {}  # holds the document so that its id stays its own
+
+    def __call__(self, documents: Iterable[Document]) -> list[DocumentFeatures]:
+        """Return the features of each document, in order."""
+        return [self._remembered(document) for document in documents]
+
+    def _remembered(self, document: Document) -> DocumentFeatures:
+        if id(document) not in self._known:
+            self._known[id(document)] = document, self._features(document)
+        return self._known[id(document)][1]
+
+    def _features(self, document: Document) -> DocumentFeatures:
+        words = [word for sentence in document.sentences for word in sentence]
+        if not words:
+            raise DataError(f"{document.title!r} has no text; a network reads tokens, which its file must give")
+        spans = [_word_spans(document, entity) for entity in range(len(document.entities))]
+        pieces, start_of, end_of = self._pieces(words, spans)
+        sentence_of = _sentence_numbers(document)
+        types = [self._type_index.get(entity.type, UNKNOWN_TYPE) for entity in document.entities]
+        mentions = [(start, end, entity) for entity, each in enumerate(spans) for start, end in each]
+        piece_type, piece_coreference = _tags(len(pieces), mentions, spans, types, start_of, end_of)
+        return DocumentFeatures(
+            title=document.title,
+            pieces=torch.tensor(pieces),
+            piece_type=piece_type,
+            piece_coreference=piece_coreference,
+            mention_start=_integers(start_of[start] for start, _, _ in mentions),
+            mention_end=_integers(end_of[end] for _, end, _ in mentions),
+            mention_entity=_integers(entity for _, _, entity in mentions),
+            mention_sentence=_integers(sentence_of[start] for start, _, _ in mentions),
+            entity_type=_integers(types),
+            entity_word=_integers(min(start for start, _ in each) for each in spans),
+            facts=self._facts(document),
+            relations=len(self.relations),
+        )
+
+    def _pieces(
+        self, words: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]
+    ) -> tuple[list[int], dict[int, int], dict[int, int]]:
+        """Lay out prefix, marked words and suffix; also where a mention starting (ending) at a word starts (ends)."""
+        tokenizer = self.tokenizer
+        starts = {start for each in spans for start, _ in each}
+        ends = {end for each in spans for _, end in each}
+        pieces = list(tokenizer.prefix)
+        start_of: dict[int, int] = {}
+        end_of: dict[int, int] = {}
+        for word, parts in enumerate(tokenizer.pieces(words)):
+            if word in starts:
+                start_of[word] = len(pieces)
+                pieces += tokenizer.marker
+            pieces += parts
+            if word + 1 in ends:
+                pieces += tokenizer.marker
+                end_of[word + 1] = len(pieces)
+        return [*pieces, *tokenizer.suffix], start_of, end_of
+
+    def _facts(self, document: Document) -> Tensor:
+        rows = set()
+        for fact in document.facts:
+            if fact.relation not in self._relation_index:
+                raise DataError(f"{document.title!r}: {unknown_name('relation', fact.relation, self.relations)}")
+            rows.add((fact.head, fact.tail, self._relation_index[fact.relation]))
+        return torch.tensor(sorted(rows), dtype=torch.long).reshape(-1, 3)
+
+
+def _integers(values: Iterable[int]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.long)
+
+
+def _word_spans(document: Document, entity: int) -> list[tuple[int, int]]:
+    """Where the entity is mentioned, in words of the whole document."""
+    offsets = [0]
+    for sentence in document.sentences:
+        offsets.append(offsets[-1] + len(sentence))
+    mentions: tuple[Mention, ...] = document.entities[entity].mentions
+    spans = []
+    for mention in mentions:
+        if mention.start is None or mention.end is None or mention.sentence is None:
+            continue
+        if not 0 <= mention.sentence < len(document.sentences):
+            raise DataError(f"{document.title!r}: {mention} is in none of the {len(document.sentences)} sentences")
+        offset, length = offsets[mention.sentence], len(document.sentences[mention.sentence])
+        if not 0 <= mention.start < mention.end <= length:
+            raise DataError(f"{document.title!r}: {mention} does not lie within its sentence of {length} tokens")
+        spans.append((offset + mention.start, offset + mention.end))
+    if not spans:
+        name = document.entities[entity].name
+        raise DataError(f"{document.title!r}: no mention of entity {entity} ({name!r}) says at which tokens it is")
+    return spans
+
+
+def _sentence_numbers(document: Document) -> list[int]:
+    """The sentence of each word; a text that comes as one sentence is cut after ``. ! ?``, as DWIE's need it."""
+    if len(document.sentences) != 1:
+        return [number for number, sentence in enumerate(document.sentences) for _ in sentence]
+    numbers, current = [], 0
+    for word in document.sentences[0]:
+        numbers.append(current)
+        current += word.strip() in SENTENCE_ENDS
+    return numbers
+
+
+def _tags(
+    length: int,
+    mentions: Sequence[tuple[int, int, int]],
+    spans: Sequence[Sequence[tuple[int, int]]],
+    types: Sequence[int],
+    start_of: dict[int, int],
+    end_of: dict[int, int],
+) -> tuple[Tensor, Tensor]:
+    """Type and coreference of each piece, independent of the order in which the document lists its entities."""
+    appearance = sorted(range(len(spans)), key=lambda entity: (sorted(spans[entity]), types[entity]))
+    rank = {entity: place for place, entity in enumerate(appearance)}
+    piece_type = torch.full((length,), NO_ENTITY)
+    piece_coreference = torch.zeros(length, dtype=torch.long)
+    for start, end, entity in sorted(mentions, key=lambda each: (each[0] - each[1], -rank[each[2]])):
+        piece_type[start_of[start] : end_of[end]] = types[entity]
+        piece_coreference[start_of[start] : end_of[end]] = 1 + rank[entity]
+    return piece_type, piece_coreference
