@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.evaluate.facts import Agreement
+
 FloatArray = npt.NDArray[np.float64]
 
 COUNTS = ("wanted", "given", "correct", "wanted_in_train", "correct_in_train")
@@ -41,7 +43,7 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class ExtractionCounts:
+class ExtractionCounts(Agreement):
     """Counts of facts in all documents or in a part of them, and the figures that follow from the counts.
 
     ``wanted`` facts are gold, ``given`` ones predicted, ``correct`` ones both. Of the gold and of the correct ones,
@@ -55,26 +57,8 @@ class ExtractionCounts:
     (0.6, 0.6)
     """
 
-    wanted: int
-    given: int
-    correct: int
     wanted_in_train: int | None = None
     correct_in_train: int | None = None
-
-    @property
-    def precision(self) -> float:
-        """``correct / given``."""
-        return self.correct / self.given if self.given else 0.0
-
-    @property
-    def recall(self) -> float:
-        """``correct / wanted``."""
-        return self.correct / self.wanted if self.wanted else 0.0
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
-        return float(f1(self._row()))
 
     @property
     def ign_f1_docred(self) -> float | None:
