@@ -17,7 +17,7 @@ lint: .venv/.dev
 	@$(BIN)/mypy
 
 bench: .venv/.dev
-	@for each in engine imports; do $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in engine imports milr; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 $(BIN)/python:
 	@echo "making .venv ..."
