@@ -112,6 +112,10 @@ def test_pipes(folder):
     assert result.returncode == 0
     assert "grandparent_of(ann, cid)." in result.stdout.splitlines()
     assert result.stderr.startswith("3 new facts")
+    for text in (FACTS, "parent_of(ann, bob).\nparent_of(bob, cid).\n"):
+        assert process("apply", "family.rules", "-", stdin=text).stdout.endswith(
+            "3 new facts from 2 rules and 2 facts\n"
+        )
     converted = process("convert", "-", "-", "--from", "rules", stdin=RULES)
     assert converted.stdout == RULES
     assert converted.stderr == ""

@@ -87,7 +87,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path):
     with pytest.raises(UnknownNameError, match="unknown format of rules"):
         read_rules(tmp_path, format="x")
     with pytest.raises(DataError, match="standard input has no name"):
-        read_facts("-")
+        holds_rules("-")
     with pytest.raises(FileError, match="No such file"):
         read_facts(tmp_path / "none.json")
 

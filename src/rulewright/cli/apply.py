@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def apply(
     rules: Annotated[str, typer.Argument(help="A rule file (.rules, .mln), or - for standard input.")],
-    facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format.")],
+    facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", help="Write the new facts here (.tsv and .csv with scores; .facts, .db, -)."),

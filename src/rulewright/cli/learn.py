@@ -10,7 +10,7 @@ from rulewright.cli.console import print_json, print_line, print_table, progress
 
 
 def learn(
-    facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format.")],
+    facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
     learner: Annotated[Literal["mine"], typer.Option(help="How to learn: mine counts all chain rules.")] = "mine",
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the rules here (.rules, or -).")] = None,
     max_length: Annotated[int, typer.Option(min=1, max=4, help="The longest body.")] = 2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +148,11 @@ def read_facts(path: Source, *, format: str | None = None) -> KnowledgeBase:
     >>> read_facts(folder / "family.tsv")
     KnowledgeBase(2 entities, 1 predicate, 1 fact)
     """
+    if format is None and os.fspath(path) == STDIO:
+        with tempfile.TemporaryDirectory(prefix="rulewright-") as folder:  # to look at it and then read it
+            copy = Path(folder, "standard-input")
+            copy.write_bytes(read_bytes(STDIO))
+            return read_facts(copy)
     if format is None:
         format = _fact_format(path)
     elif format not in FACT_FORMATS:
@@ -240,8 +246,6 @@ def _rule_format(path: Source) -> str:
 
 
 def _fact_format(path: Source) -> str:
-    if os.fspath(path) == STDIO:
-        raise DataError("standard input has no name; say what it holds with format= (in the terminal, --from)")
     found = _folder_format(Path(path)) if Path(path).is_dir() else _file_format(Path(path))
     if found is None:
         raise FileError(f"cannot tell the format of {path}; give one of: {', '.join(FACT_FORMATS)}")

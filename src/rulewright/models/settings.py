@@ -29,6 +29,7 @@ class TrainingSettings:
     encoder_rate: float = 1e-4
     rate: float = 3e-4
     weight_decay: float = 0.0
+    epsilon: float = 1e-6
     warmup: float = 0.06
     clip: float = 1.0
     extra_weight: float = 1e-3
@@ -40,7 +41,7 @@ class TrainingSettings:
         for name in ("epochs", "batch_size", "pieces_at_once"):
             if getattr(self, name) < 1:
                 raise DataError(f"{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("encoder_rate", "rate", "weight_decay", "extra_weight", "seed"):
+        for name in ("encoder_rate", "rate", "weight_decay", "epsilon", "extra_weight", "seed"):
             if not getattr(self, name) >= 0:
                 raise DataError(f"{name} must be >= 0, got {getattr(self, name)}")
         if not 0 <= self.warmup <= 1:

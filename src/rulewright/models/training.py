@@ -276,7 +276,7 @@ def _optimizer(model: Backbone, settings: TrainingSettings) -> torch.optim.AdamW
         for parameters, rate in ((slow, settings.encoder_rate), (fast, settings.rate))
         if parameters
     ]
-    return torch.optim.AdamW(groups, eps=1e-6, weight_decay=settings.weight_decay, fused=True)
+    return torch.optim.AdamW(groups, eps=settings.epsilon, weight_decay=settings.weight_decay, fused=True)
 
 
 def _identity(
