@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--save", metavar="FILE", help="write the tables as JSON")
     options = parser.parse_args()
     print(machine())
+    losses(options.runs)  # first, for the peak of memory is that of the process
     if DATA.is_dir():
         dwie = read_facts(DATA / "dwie" / "train_annotations_notext.json")
         fb15k237 = read_facts(DATA / "kbc" / "fb15k237")
@@ -169,7 +170,6 @@ def main() -> None:
     else:
         print(f"no data at {DATA}; set RULEWRIGHT_DATA")
     print_table(f"mining as the facts grow, best of {options.runs}", ("", "s"), growth(options.runs))
-    losses(options.runs)
     save(options.save)
 
 
