@@ -10,7 +10,7 @@ from rulewright.models.batches import Batch
 from rulewright.models.documents import Featurizer
 from rulewright.models.encoders.interface import Encoder
 from rulewright.models.encoders.tags import EntityTags
-from rulewright.models.losses import binary_cross_entropy
+from rulewright.models.losses import RARE, binary_cross_entropy
 from rulewright.models.paths import PathAttention
 from rulewright.models.pooling import entity_means, mention_means
 
@@ -57,6 +57,7 @@ class Gain(Backbone):
         super().__init__(encoder, featurizer)
         self.tags = None if encoder.sees_entities else EntityTags(len(featurizer.entity_types))
         self.enter = nn.Linear(encoder.hidden_size + (self.tags.size if self.tags else 0), size)
+        self.normalize = nn.LayerNorm(size)  # brings the states of every encoder to one scale; the paper has none
         self.layers = nn.ModuleList(RelationalConvolution(size, dropout=dropout) for _ in range(layers))
         entity_size = size * (1 + layers)
         self.paths = PathAttention(entity_size, size=path_size)
@@ -69,13 +70,14 @@ class Gain(Backbone):
         self.product = nn.Linear(entity_size, size, bias=False)
         self.path = nn.Linear(4 * path_size, size, bias=False)
         self.scores = nn.Linear(size, len(featurizer.relations))
+        nn.init.constant_(self.scores.bias, RARE)
 
     def forward(self, batch: Batch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""
         states = self.encoder(batch).states
         if self.tags is not None:
             states = torch.cat([states, self.tags(batch).to(states.dtype)], -1)
-        states = self.enter(states)
+        states = self.normalize(self.enter(states))
         lengths = torch.tensor(batch.lengths, device=states.device)
         real = torch.arange(states.shape[1], device=states.device)[None, :] < lengths[:, None]
         whole = (states * real[..., None]).sum(1) / lengths[:, None]

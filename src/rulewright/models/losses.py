@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+RARE = -5.0  # where the logits of cross-entropy start: from even odds, a network first unlearns all but the bias
+
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean over relations of ``−y·log σ(F) − (1−y)·log(1−σ(F))`` for each pair: ``[P, R] -> [P]``."""

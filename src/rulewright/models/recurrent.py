@@ -9,7 +9,7 @@ from rulewright.models.batches import Batch
 from rulewright.models.bilinear import DistanceBilinear
 from rulewright.models.documents import Featurizer
 from rulewright.models.encoders.interface import Encoder
-from rulewright.models.losses import binary_cross_entropy
+from rulewright.models.losses import RARE, binary_cross_entropy
 from rulewright.models.pooling import entity_means, mention_means
 
 
@@ -23,6 +23,7 @@ class Recurrent(Backbone):
         super().__init__(encoder, featurizer)
         self.dropout = nn.Dropout(dropout)
         self.scores = DistanceBilinear(encoder.hidden_size, len(featurizer.relations))
+        nn.init.constant_(self.scores.bias, RARE)
 
     def forward(self, batch: Batch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""
