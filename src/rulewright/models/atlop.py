@@ -11,7 +11,7 @@ from rulewright.models.batches import Batch
 from rulewright.models.bilinear import GroupedBilinear
 from rulewright.models.documents import Featurizer
 from rulewright.models.encoders.interface import Encoder
-from rulewright.models.losses import adaptive_threshold_loss
+from rulewright.models.losses import RARE, adaptive_threshold_loss
 from rulewright.models.pooling import entity_logsumexp, localized_context, mention_starts
 
 
@@ -32,6 +32,8 @@ class Atlop(Backbone):
         self.head_context = nn.Linear(hidden, size, bias=False)
         self.tail_context = nn.Linear(hidden, size, bias=False)
         self.scores = GroupedBilinear(size, 1 + len(featurizer.relations), block=block)
+        with torch.no_grad():
+            self.scores.linear.bias[0] = -RARE
 
     def forward(self, batch: Batch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-RARE = -5.0  # where the logits of cross-entropy start: from even odds, a network first unlearns all but the bias
+RARE = -5.0  # where the log-odds of a relation start: from even odds, a network first unlearns all but the bias
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
