@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rulewright.engine import Engine
     from rulewright.errors import RulewrightError
     from rulewright.evaluate import explain_counts
-    from rulewright.inject import ConsistencyLoss, Decoded, RuleDecoder
+    from rulewright.inject import ConsistencyLoss, Decoded, LogicLayer, RuleDecoder, SLrelax
     from rulewright.io import read_facts, read_rules, write_facts
     from rulewright.learn import RuleMiner
     from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
@@ -30,11 +30,13 @@ _HOME = {
     "Engine": "engine",
     "KnowledgeBase": "data",
     "KnowledgeBaseBuilder": "data",
+    "LogicLayer": "inject",
     "Rule": "logic",
     "RuleDecoder": "inject",
     "RuleMiner": "learn",
     "RuleSet": "logic",
     "RulewrightError": "errors",
+    "SLrelax": "inject",
     "apply": "reason",
     "explain_counts": "evaluate",
     "parse_formula": "logic",
@@ -51,11 +53,13 @@ __all__ = [
     "Engine",
     "KnowledgeBase",
     "KnowledgeBaseBuilder",
+    "LogicLayer",
     "Rule",
     "RuleDecoder",
     "RuleMiner",
     "RuleSet",
     "RulewrightError",
+    "SLrelax",
     "apply",
     "datasets",
     "explain_counts",

@@ -11,19 +11,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rulewright.inject.decoded import Change, Decoded
     from rulewright.inject.decoder import RuleDecoder
+    from rulewright.inject.influence import Explanation
+    from rulewright.inject.layer import Convergence, LogicLayer
     from rulewright.inject.loss import ConsistencyLoss
+    from rulewright.inject.plan import Plan
     from rulewright.inject.revealed_errors import ErrorTypes, error_types
+    from rulewright.inject.slrelax import SLrelax
 
 _HOME = {
     "Change": "decoded",
     "ConsistencyLoss": "loss",
+    "Convergence": "layer",
     "Decoded": "decoded",
     "ErrorTypes": "revealed_errors",
+    "Explanation": "influence",
+    "LogicLayer": "layer",
+    "Plan": "plan",
     "RuleDecoder": "decoder",
+    "SLrelax": "slrelax",
     "error_types": "revealed_errors",
 }
 
-__all__ = ["Change", "ConsistencyLoss", "Decoded", "ErrorTypes", "RuleDecoder", "error_types"]
+__all__ = [
+    "Change",
+    "ConsistencyLoss",
+    "Convergence",
+    "Decoded",
+    "ErrorTypes",
+    "Explanation",
+    "LogicLayer",
+    "Plan",
+    "RuleDecoder",
+    "SLrelax",
+    "error_types",
+]
 
 
 def __getattr__(name: str) -> object:
