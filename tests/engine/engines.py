@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -40,6 +40,12 @@ class SQLiteEngine(SQLEngine):
         size = len(next(iter(found.values())))
         for start in range(0, size, batch_size):
             yield {name: column[start : start + batch_size] for name, column in found.items()}
+
+    def put(self, name: str, columns: Mapping[str, Column]) -> None:
+        self.connection.execute(f"DROP TABLE IF EXISTS {name}")
+        self.connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+        rows = list(zip(*(each.tolist() for each in columns.values()), strict=True))
+        self.connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
 
     def close(self) -> None:
         self.connection.close()

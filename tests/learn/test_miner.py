@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from engine.engines import ENGINES
 from hypothesis import given, settings
@@ -14,9 +15,10 @@ from rulewright import explain_counts, read_facts, read_rules
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.data.generators import family
 from rulewright.engine import chains
+from rulewright.engine.incidence import Incidence
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.learn import RuleMiner
-from rulewright.logic import Chain
+from rulewright.logic import Chain, PredicateDeclaration
 
 SEEDS = st.integers(0, 2**32)
 
@@ -115,6 +117,10 @@ def test_length_four_too(seed):
     }
 
 
+def rows(found) -> list[tuple[int, ...]]:
+    return sorted(zip(*(column.tolist() for column in found.values()), strict=True))
+
+
 @pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS)
@@ -123,6 +129,7 @@ def test_the_statements_are_portable(make, seed):
     expected = count_rules(kb, 2)
     names = list(kb.predicates)
     with make(kb) as engine:
+        engine.put("edge", chains.edges(kb.tables()["ee"]))
         found = engine.run(chains.support_counts(2))
         keys = [
             (names[h], ((names[p // 2], bool(p % 2)), (names[q // 2], bool(q % 2))))
@@ -132,7 +139,21 @@ def test_the_statements_are_portable(make, seed):
         assert dict(zip(keys, found["pairs"].tolist(), strict=True)) == {
             k: v["support_pairs"] for k, v in expected.items()
         }
-        for length in (1, 2, 3):
+        walked = engine.run(chains.support_counts(2, few_paths=True))
+        assert rows(walked) == rows(found)
+        incidence = Incidence(kb.tables()["ee"], len(names))
+        for mine, statement in (
+            (incidence.bodies(2), chains.body_counts(2)),
+            (incidence.loops(2), chains.loop_counts(2)),
+        ):
+            asked = engine.run(statement)
+            assert rows({name: mine[name] for name in asked}) == rows(asked)
+        engine.put("rule", {"r": np.arange(len(keys)), **{name: found[name] for name in ("h", "p0", "p1")}})
+        ends = engine.run(chains.end_counts(2))
+        assert {keys[r]: (pairs, known) for r, pairs, known in rows(ends)} == {
+            key: (each["body_pairs"], each["known_pairs"]) for key, each in expected.items()
+        }
+        for length in (3, 4):
             for statement in (chains.body_counts(length), chains.loop_counts(length), chains.support_counts(length)):
                 engine.run(statement)
         assert len(engine.run(chains.body_counts(2, sample=chains.Sample(2)))["n"]) >= 0
@@ -221,3 +242,9 @@ def test_the_published_rules_of_dwie():
     assert len(gold & set(published)) == 34
     for loops, expected in (("against", 209), ("skip", 215)):
         assert len(RuleMiner(min_confidence=0.98, max_length=2, loops=loops).fit(kb).rules_) == expected
+
+
+def test_relations_without_facts_give_no_rules():
+    builder = KnowledgeBaseBuilder([PredicateDeclaration("likes", ("person", "person"))])
+    builder.add("tall", ["ann"])
+    assert len(RuleMiner().fit(builder.build()).rules_) == 0

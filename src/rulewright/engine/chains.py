@@ -1,9 +1,10 @@
 """Counting the chain rules of a length, all relations at once, in a few portable statements.
 
-A path walks facts forwards and backwards: ``edge`` has every fact twice, relation ``r`` as number ``2r`` and its
-inverse as ``2r + 1``. The statements never list all paths. How many paths two relations have is the sum over their
-middle entities of (edges in) × (edges out); and a head closes a path of two edges to a triangle, of which there are
-few: triangles are found from their corner of least degree.
+A path walks facts forwards and backwards: the table ``edge``, which the engine is given first, has every fact twice,
+relation ``r`` as number ``2r`` and its inverse as ``2r + 1``. The statements do not list all paths. How many paths two
+relations have is the sum over their middle entities of (edges in) × (edges out); and a head closes a path of two edges
+to a triangle, of which there are few: triangles are found from their corner of least degree. Only where all paths are
+few are they walked. Single relations are counted in `incidence`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from rulewright.data import FactTable
+from rulewright.engine.operations import Column
 from rulewright.engine.sql import table_name
 
 _FACTS = table_name("ee")
 _SUM = "CAST(SUM(n) AS BIGINT)"
+
+FEW_PATHS = 500_000
+"""Up to so many paths of two edges, walking them is as quick as looking for triangles, quicker where these abound."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +41,16 @@ class Sample:
         return f"({mixed} + {self.seed * 611953}) % 15485863 % {self.share} = 0"
 
 
-def _edges(inverses: bool) -> list[str]:
-    backwards = f" UNION ALL SELECT 2 * p + 1 AS p, a1 AS a0, a0 AS a1 FROM {_FACTS}" if inverses else ""
-    return [f"edge AS (SELECT 2 * p AS p, a0, a1 FROM {_FACTS}{backwards})"]
+def edges(facts: FactTable, *, inverses: bool = True) -> dict[str, Column]:
+    """Return the columns of ``edge``: the facts, and where ``inverses`` are wanted the facts walked backwards."""
+    (before, after), relation = facts.columns, 2 * facts.predicate
+    if not inverses:
+        return {"p": relation, "a0": before, "a1": after}
+    return {
+        "p": np.concatenate([relation, relation + 1]),
+        "a0": np.concatenate([before, after]),
+        "a1": np.concatenate([after, before]),
+    }
 
 
 _DEGREES = [
@@ -46,6 +61,12 @@ _TWO_STEPS = (
     "twostep AS (SELECT a.a0 AS x, a.p AS p0, b.p AS p1, b.a1 AS m, COUNT(*) AS n FROM edge AS a "
     "JOIN edge AS b ON b.a0 = a.a1 GROUP BY a.a0, a.p, b.p, b.a1)"
 )
+_WALKED = [
+    "pair AS (SELECT DISTINCT x, z FROM head)",
+    "path AS (SELECT pair.x AS x, pair.z AS z, a.p AS p0, b.p AS p1, COUNT(*) AS n FROM pair "
+    "JOIN edge AS a ON a.a0 = pair.x JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = pair.z "
+    "GROUP BY pair.x, pair.z, a.p, b.p)",
+]
 # Triangles of the graph without directions: u < v < w by degree. ``walk`` lists every x → y → z whose ends are joined;
 # where an entity is joined to itself, the walk may stay on it.
 _WALKS = [
@@ -66,22 +87,19 @@ _WALKS = [
 
 
 def _with(parts: Sequence[str], select: str) -> str:
-    return f"WITH {', '.join(parts)} {select}"
+    return f"WITH {', '.join(parts)} {select}" if parts else select
 
 
 def _relations(length: int) -> str:
     return ", ".join(f"p{place}" for place in range(length))
 
 
-def body_counts(length: int, *, inverses: bool = True, sample: Sample | None = None) -> str:
-    """Count the groundings of every body: columns p0 … , ``n``, and for length 2 the ``middles`` (entities between).
+def body_counts(length: int, *, sample: Sample | None = None) -> str:
+    """Count the groundings of every body of two relations or more: columns p0 … and ``n``.
 
     A ``sample`` chooses a part of the first entities.
     """
-    if length == 1:
-        where = f" WHERE {sample.of('a0')}" if sample else ""
-        return _with(_edges(inverses), f"SELECT p AS p0, COUNT(*) AS n FROM edge{where} GROUP BY p")
-    parts = [*_edges(inverses), *_DEGREES]
+    parts = [*_DEGREES]
     first = "arriving"
     if sample:
         first = "sampled"
@@ -94,19 +112,16 @@ def body_counts(length: int, *, inverses: bool = True, sample: Sample | None = N
         place = f"e{middle}.a1"
     steps.append(f"JOIN leaving AS o ON o.y = {place}")
     columns.append(f"o.p AS p{length - 1}")
-    middles = ", COUNT(*) AS middles" if length == 2 else ""
     inner = f"SELECT {', '.join(columns)}, s.n * o.n AS n FROM {' '.join(steps)}"
     names = _relations(length)
-    return _with(parts, f"SELECT {names}, {_SUM} AS n{middles} FROM ({inner}) AS paths GROUP BY {names}")
+    return _with(parts, f"SELECT {names}, {_SUM} AS n FROM ({inner}) AS paths GROUP BY {names}")
 
 
-def loop_counts(length: int, *, inverses: bool = True, sample: Sample | None = None) -> str:
-    """Count the groundings of every body that end where they began: columns p0 … and ``n``."""
-    parts = _edges(inverses)
+def loop_counts(length: int, *, sample: Sample | None = None) -> str:
+    """Count the groundings of every body of two relations or more that end where they began: columns p0 … and ``n``."""
+    parts: list[str] = []
     names = _relations(length)
-    if length == 1:
-        select = "SELECT p AS p0, a0 AS x, 1 AS n FROM edge WHERE a0 = a1"
-    elif length == 2:
+    if length == 2:
         select = (
             "SELECT a.p AS p0, b.p AS p1, a.a0 AS x, 1 AS n FROM edge AS a "
             "JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = a.a0"
@@ -128,26 +143,26 @@ def loop_counts(length: int, *, inverses: bool = True, sample: Sample | None = N
 
 
 def support_counts(
-    length: int, *, inverses: bool = True, targets: Sequence[int] | None = None, sample: Sample | None = None
+    length: int, *, targets: Sequence[int] | None = None, few_paths: bool = False, sample: Sample | None = None
 ) -> str:
-    """Count the groundings of every body whose head holds, loops apart.
+    """Count the groundings of every body, of two relations or more, whose head holds, loops apart.
 
     Columns: ``h`` (the head's number), p0 …, ``n`` (groundings), ``pairs`` (different ends) and ``squares``, the sum
-    over these pairs of the squared number of groundings, from which a sample tells its error. A ``sample`` chooses a
-    part of the head facts.
+    over these pairs of the squared number of groundings, from which a sample tells its error. ``few_paths`` walks all
+    paths of two edges. A ``sample`` chooses a part of the head facts.
     """
-    parts = _edges(inverses)
     wanted = ["a0 <> a1"]
     if targets is not None:
         wanted.append(f"p IN ({', '.join(map(str, targets))})")
     head = f"SELECT p AS h, a0 AS x, a1 AS z FROM {_FACTS} WHERE {' AND '.join(wanted)}"
     chosen = "" if sample is None else f" AND {sample.of('p', 'a0', 'a1')}"
-    parts.append(f"head AS ({head}{chosen})")
+    parts = [f"head AS ({head}{chosen})"]
     names = _relations(length)
-    if length == 1:
+    if length == 2 and few_paths:
+        parts += _WALKED
         select = (
-            "SELECT head.h AS h, e.p AS p0, head.x AS x, head.z AS z, 1 AS n FROM head "
-            "JOIN edge AS e ON e.a0 = head.x AND e.a1 = head.z"
+            "SELECT head.h AS h, path.p0 AS p0, path.p1 AS p1, head.x AS x, head.z AS z, path.n AS n FROM head "
+            "JOIN path ON path.x = head.x AND path.z = head.z"
         )
     elif length == 2:
         parts += _WALKS
@@ -181,17 +196,14 @@ def support_counts(
     return _with(parts, f"SELECT h, {names}, {totals} FROM ({by_pair}) AS ends GROUP BY h, {names}")
 
 
-def end_counts(
-    rules: Sequence[Sequence[int]], *, inverses: bool = True, loops: bool = False, sample: Sample | None = None
-) -> str:
-    """Count the different ends of some rules, each given as (head, p0, p1, …), all of one length.
+def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None) -> str:
+    """Count the different ends of some rules, which the engine is given first: ``rule`` with columns r, h, p0, ….
 
-    Columns: ``h``, p0 …, ``pairs`` (different ends of the body) and ``known``, those of them whose first entity has
-    the head relation to something: what the body says where the head is not silent. With ``loops``, ends may coincide.
+    Columns: ``r`` (the rule's number), ``pairs`` (different ends of the body) and ``known``, those of them whose first
+    entity has the head relation to something: what the body says where the head is not silent. With ``loops``, ends
+    may coincide.
     """
-    length = len(rules[0]) - 1
     names = _relations(length)
-    rows = ", ".join(f"({', '.join(map(str, rule))})" for rule in rules)
     steps = ["body JOIN edge AS e0 ON e0.p = body.p0"]
     steps += [f"JOIN edge AS e{i} ON e{i}.p = body.p{i} AND e{i}.a0 = e{i - 1}.a1" for i in range(1, length)]
     conditions = [] if loops else [f"e0.a0 <> e{length - 1}.a1"]
@@ -201,19 +213,15 @@ def end_counts(
     columns = ", ".join(f"body.p{i} AS p{i}" for i in range(length))
     same = " AND ".join(f"start.p{i} = rule.p{i}" for i in range(length))
     parts = [
-        *_edges(inverses),
-        f"rule (h, {names}) AS (VALUES {rows})",
         f"body AS (SELECT DISTINCT {names} FROM rule)",
         f"reached AS (SELECT DISTINCT {columns}, e0.a0 AS x, e{length - 1}.a1 AS z FROM {' '.join(steps)}{where})",
         f"start AS (SELECT {names}, x, COUNT(*) AS k FROM reached GROUP BY {names}, x)",
         f"told AS (SELECT DISTINCT p AS h, a0 AS x FROM {_FACTS})",
     ]
-    grouped = ", ".join(f"rule.p{i}" for i in range(length))
     known = "CASE WHEN told.x IS NULL THEN 0 ELSE start.k END"
     totals = f"CAST(SUM(start.k) AS BIGINT) AS pairs, CAST(SUM({known}) AS BIGINT) AS known"
     return _with(
         parts,
-        f"SELECT rule.h AS h, {', '.join(f'rule.p{i} AS p{i}' for i in range(length))}, {totals} "
-        f"FROM rule JOIN start ON {same} LEFT JOIN told ON told.h = rule.h AND told.x = start.x "
-        f"GROUP BY rule.h, {grouped}",
+        f"SELECT rule.r AS r, {totals} FROM rule JOIN start ON {same} "
+        "LEFT JOIN told ON told.h = rule.h AND told.x = start.x GROUP BY rule.r",
     )

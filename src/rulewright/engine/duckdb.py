@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -67,10 +67,14 @@ class Engine(SQLEngine):
         self._execute(f"CREATE OR REPLACE TABLE {name} (p INTEGER, {types})")
         if table is not None and len(table):
             columns = {"p": table.predicate, **{f"a{place}": each for place, each in enumerate(table.columns)}}
-            view = {name: np.ascontiguousarray(column) for name, column in columns.items()}
-            self._connection.register("incoming", view)
-            self._execute(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming")
-            self._connection.unregister("incoming")
+            self._take(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming", columns)
+
+    def _take(self, statement: str, columns: Mapping[str, Column]) -> None:
+        """Run a statement that reads columns of NumPy as ``incoming``."""
+        view = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+        self._connection.register("incoming", view)
+        self._execute(statement)
+        self._connection.unregister("incoming")
 
     def _execute(self, statement: str) -> duckdb.DuckDBPyConnection:
         try:
@@ -96,6 +100,10 @@ class Engine(SQLEngine):
                 yield self.run(f"SELECT * FROM {name} WHERE rowid >= {start} AND rowid < {start + batch_size}")
         finally:
             self._execute(f"DROP TABLE IF EXISTS {name}")
+
+    def put(self, name: str, columns: Mapping[str, Column]) -> None:
+        """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
+        self._take(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming", columns)
 
     def close(self) -> None:
         """Let go of the database and its files."""

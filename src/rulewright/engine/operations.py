@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,10 @@ class SQLEngine(ABC):
     @abstractmethod
     def stream(self, statement: str, batch_size: int) -> Iterator[dict[str, Column]]:
         """Run a statement and yield its columns in batches, never holding all of them in Python."""
+
+    @abstractmethod
+    def put(self, name: str, columns: Mapping[str, Column]) -> None:
+        """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
 
     def count(self, body: sql.Body, *, distinct: bool = False) -> int:
         """Count the groundings of a body: the assignments of its variables under which it holds.

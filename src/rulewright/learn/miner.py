@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,9 +12,10 @@ import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine, SQLEngine, chains
+from rulewright.engine.incidence import Incidence
 from rulewright.errors import DataError
 from rulewright.learn.prune import without_redundant
-from rulewright.logic import Chain, Rule, RuleSet, Step
+from rulewright.logic import Annotations, Atom, Comparison, Formula, Rule, RuleSet, Variable
 
 Confidence = Literal["groundings", "pairs", "pca", "beta"]
 Progress = Callable[[int, int, int], None]
@@ -129,13 +131,27 @@ class RuleMiner:
             if name not in relations:
                 kb.predicate(name)
                 raise DataError(f"{name} is not a relation of two entities and cannot be a target")
+        facts = kb.tables().get("ee")
+        if facts is None:  # relations are declared, but none has a fact
+            self.rules_ = RuleSet()
+            return self
+        incidence = Incidence(facts, len(kb.predicates), inverses=self.options.inverses)
         with Engine(kb, memory_limit=self.memory_limit) as engine:
-            found = [rule for length in range(1, self.options.max_length + 1) for rule in self._mine(engine, length)]
-        found.sort(key=lambda rule: (-rule.confidence, -(rule.support or 0), str(rule)))
+            engine.put("edge", chains.edges(facts, inverses=self.options.inverses))
+            lengths = range(1, self.options.max_length + 1)
+            found = [rule for length in lengths for rule in self._mine(engine, incidence, length)]
+        written = cache(str)  # the atoms of mined rules recur
+        found.sort(
+            key=lambda rule: (
+                -rule.confidence,
+                -(rule.support or 0),
+                f"{written(rule.head)} :- {', '.join(map(written, rule.body))}.",
+            )
+        )
         self.rules_ = RuleSet(without_redundant(found) if self.prune else found)
         return self
 
-    def _mine(self, engine: SQLEngine, length: int) -> list[Rule]:
+    def _mine(self, engine: SQLEngine, incidence: Incidence, length: int) -> list[Rule]:
         kb, options = engine.kb, self.options
         self._tell(length, 0)
         heads = None if self.targets is None else [kb.number_of(name) for name in self.targets]
@@ -143,10 +159,17 @@ class RuleMiner:
         if length > 2 and kb.n_facts > self.sample_above:
             sample = chains.Sample(max(1, round(kb.n_facts / self.sample)), self.seed)
         share = 1 if sample is None else sample.share
-        support = engine.run(chains.support_counts(length, inverses=options.inverses, targets=heads, sample=sample))
+        if length <= 2:
+            body, loops = incidence.bodies(length), incidence.loops(length)
+        else:
+            body = engine.run(chains.body_counts(length, sample=sample))
+            loops = engine.run(chains.loop_counts(length, sample=sample))
         self._tell(length, 1)
-        body = engine.run(chains.body_counts(length, inverses=options.inverses, sample=sample))
-        loops = engine.run(chains.loop_counts(length, inverses=options.inverses, sample=sample))
+        if length == 1:
+            support = incidence.support(heads)
+        else:
+            few = int(body["n"].sum()) <= chains.FEW_PATHS
+            support = engine.run(chains.support_counts(length, targets=heads, few_paths=few, sample=sample))
         self._tell(length, 2)
         counts = _joined(support, body, loops, length, 2 * len(kb.predicates))
         counts["facts"] = np.bincount(kb.tables()["ee"].predicate, minlength=len(kb.predicates))[counts["h"]]
@@ -158,7 +181,11 @@ class RuleMiner:
         if len(counts["h"]) == 0:
             self._tell(length, 3)
             return []
-        counts |= self._ends(engine, counts, length, sample)
+        if length == 1:
+            known = incidence.known(counts["h"], counts["p0"], loops=options.loops == "against")
+            counts |= {"body_pairs": counts["body"], "known_pairs": known}
+        else:
+            counts |= self._ends(engine, counts, length, sample)
         self._tell(length, 3)
         counts = _kept(counts, self._confidence(counts) >= options.min_confidence)
         return self._rules(counts, kb, length, sample)
@@ -196,29 +223,31 @@ class RuleMiner:
 
     def _ends(self, engine: SQLEngine, counts: Counts, length: int, sample: chains.Sample | None) -> Counts:
         """Count the different ends of the rules that are still in question."""
-        names = ["h", *(f"p{place}" for place in range(length))]
-        rules = np.stack([counts[name] for name in names], axis=1).tolist()
-        found = engine.run(
-            chains.end_counts(
-                rules, inverses=self.options.inverses, loops=self.options.loops == "against", sample=sample
-            )
-        )
-        order = np.lexsort([found[name] for name in reversed(names)])
-        mine = np.lexsort([counts[name] for name in reversed(names)])
-        ends: Counts = {}
-        for column in ("pairs", "known"):
-            ends[f"{'body' if column == 'pairs' else 'known'}_pairs"] = placed = np.zeros(len(rules), dtype=np.int64)
-            placed[mine] = found[column][order]
-        return ends
+        rules = {"r": np.arange(len(counts["h"])), "h": counts["h"]}
+        engine.put("rule", rules | {f"p{place}": counts[f"p{place}"] for place in range(length)})
+        found = engine.run(chains.end_counts(length, loops=self.options.loops == "against", sample=sample))
+        order = np.argsort(found["r"])
+        return {"body_pairs": found["pairs"][order], "known_pairs": found["known"][order]}
 
     def _rules(self, counts: Counts, kb: KnowledgeBase, length: int, sample: chains.Sample | None) -> list[Rule]:
         names = list(kb.predicates)
+        places = [Variable(f"V{place}") for place in range(length + 1)]
+        ends = places[0], places[-1]
+        differ = Comparison("!=", *ends)
+
+        @cache
+        def step(number: int, place: int) -> Atom:
+            before, after = places[place : place + 2]
+            return Atom(names[number // 2], (after, before) if number % 2 else (before, after))
+
+        heads = [Atom(name, ends) for name in names]
         share = 1 if sample is None else sample.share
-        confidence = self._confidence(counts)
+        skip = self.options.loops == "skip"
+        columns = {name: column.tolist() for name, column in counts.items()}
+        bodies = zip(*(columns[f"p{place}"] for place in range(length)), strict=True)
         rules = []
-        for row in range(len(counts["h"])):
-            at = {name: int(column[row]) for name, column in counts.items()}
-            steps = tuple(Step(names[at[f"p{place}"] // 2], bool(at[f"p{place}"] % 2)) for place in range(length))
+        for confidence, numbers, *row in zip(self._confidence(counts).tolist(), bodies, *columns.values(), strict=True):
+            at = dict(zip(columns, row, strict=True))
             statistics: dict[str, object] = {
                 "support": at["support"] * share,
                 "body": at["body"] * share,
@@ -233,9 +262,10 @@ class RuleMiner:
                     "confidence_low": _rounded(max(0.0, middle - error)),
                     "confidence_high": _rounded(min(1.0, middle + error)),
                 }
-            apart = self.options.loops == "skip" and at["loops"] > 0
-            rule = Chain(names[at["h"]], steps, apart).rule(min(float(confidence[row]), 1.0))
-            rules.append(rule.annotated(**statistics))
+            body: list[Formula] = [step(number, place) for place, number in enumerate(numbers)]
+            if skip and at["loops"]:
+                body.append(differ)
+            rules.append(Rule(heads[at["h"]], tuple(body), min(confidence, 1.0), Annotations(statistics)))
         return rules
 
     def _tell(self, length: int, done: int) -> None:
