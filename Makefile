@@ -30,7 +30,7 @@ $(BIN)/python:
 
 .venv/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing rulewright with its test tools (a minute or two, once) ..."
-	@$(INSTALL) --editable '.[dev,nlp]'
+	@$(INSTALL) --editable '.[dev,nlp,viz]'
 	@touch $@ .venv/.core
 
 clean:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from real_data import DATA, needs_data
 
 from rulewright.errors import UnknownNameError
 from rulewright.experiments import Experiment, experiments, find
 from rulewright.experiments import milr as family
+from rulewright.experiments.milr_cases import cases
 from rulewright.experiments.milr_tasks import Task, load_task
+from rulewright.inject import RuleDecoder
 from rulewright.io.docred import Document, Entity, Fact, Mention
 from rulewright.logic import parse_rules
 
@@ -52,7 +56,15 @@ def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     for name in ("decoder", "both"):
         assert found["rows"][name]["optimal"]
         assert found["rows"][name]["logic"] in (None, 1.0)  # nothing that is decoded breaks a rule
+        assert found["rows"][name]["logic_mined"] in (None, 1.0)
+        assert 0 <= found["rows"][name]["without_rules"]["f1"] <= 1
+    for row in found["rows"].values():
+        assert sum(each["wanted"] for each in row["by_distance"]) == 8
+        assert sum(each["given"] for each in row["by_distance"]) == row["predicted"]
     assert found["documents"] == [8, 3, 4]
+    assert found["sizes"]["test"] == {"documents": 4, "entities": 12, "facts": 8}
+    assert found["methods"]["agrees"], "every constraint written out gives the same optimum"
+    assert found["methods"]["all"]["exact"]["f1"] == found["rows"]["both"]["f1"]
     assert any("epoch 2 of 2" in line for line in told)
     again: list[str] = []
     assert _without_times(family.run(experiment, seed=0, folder=tmp_path, tell=again.append)) == _without_times(found)
@@ -60,10 +72,34 @@ def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     json.dumps(found)
 
 
+def test_a_case_names_atom_rule_and_grounding(task):
+    relations = task.relations
+    margins = np.full((3, 3, 2), -5.0)
+    margins[0, 1, 0], margins[1, 0, 1] = 4.0, -1.0  # parent_of(0, 1) without child_of(1, 0)
+    results = [RuleDecoder(RULES, relations=relations)(margins) for _ in task.test]
+    found = cases(replace(task, labels={"child_of": "child of"}), results)
+    assert found["harmed"] is None
+    (shown,) = found["helped"]["shown"]
+    names = [entity.name for entity in task.test[0].entities]
+    assert shown["atom"] == f"'child of'({names[1]}, {names[0]})"
+    assert shown["added"] and shown["right"]
+    assert shown["rule"].startswith("0.99 :: 'child of'(X, Y) :- parent_of(Y, X).")
+    assert shown["where"] == {"X": names[1], "Y": names[0]}
+    margins[0, 1, 0], margins[0, 2, 0], margins[2, 0, 1] = (
+        -5.0,
+        4.0,
+        -1.0,
+    )  # a wrong fact, to which the decoder adds another
+    harmed = cases(task, [RuleDecoder(RULES, relations=relations)(margins) for _ in task.test])
+    assert harmed["helped"] is None and harmed["harmed"]["wrong"] == 1
+    assert cases(task, [RuleDecoder(RULES, relations=relations)(margins - 9) for _ in task.test])["helped"] is None
+
+
 def _without_times(found):
-    return {name: row for name, row in json.loads(json.dumps(found, default=str)).items() if name != "rows"} | {
-        name: {key: value for key, value in row.items() if "seconds" not in key} for name, row in found["rows"].items()
-    }
+    """Leave out what a clock said, at any depth."""
+    if isinstance(found, dict):
+        return {key: _without_times(value) for key, value in found.items() if "seconds" not in key}
+    return [_without_times(each) for each in found] if isinstance(found, list) else found
 
 
 def test_the_catalogue():

@@ -14,21 +14,30 @@ from rulewright.cli.console import print_json, print_line, print_table, warn
 
 
 def run(
-    name: Annotated[str | None, typer.Argument(help="An experiment, such as milr/dwie_atlop; none lists them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="An experiment, such as milr/dwie_atlop, or a family; none lists them.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of weights and batches.")] = 0,
     folder: Annotated[
         str | None, typer.Option(help="Where checkpoints are kept; the same folder goes on where it stopped.")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network.")] = 2,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the figures here, as JSON.")] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Renew a family's page of results from the runs saved here.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Run an experiment of the papers and print ours beside theirs; interrupted, it goes on where it stopped.
 
-    Example: rulewright run milr/dwie_atlop --seed 1 -o docs/results/milr_dwie_atlop_1.json
+    Example: rulewright run milr/dwie_atlop --seed 1 -o docs/results/milr_dwie_atlop_1.json,
+    then: rulewright run milr --report docs/results
     """
     from rulewright.experiments import experiments, find
 
+    if report is not None:
+        _report(name, report, json)
+        return
     if name is None:
         rows = [(each.name, each.title) for each in experiments().values()]
         if json:
@@ -63,6 +72,29 @@ def run(
             ("", *columns),
             [(row, *(_shown(figures[each]) for each in columns)) for row, figures in found["rows"].items()],
         )
+
+
+def _report(family: str | None, folder: str, json: bool) -> None:
+    from importlib.util import find_spec
+
+    from rulewright.errors import unknown_name
+    from rulewright.experiments import experiments
+
+    families = sorted({each.family for each in experiments().values()})
+    reporting = [each for each in families if find_spec(f"rulewright.experiments.{each}_report")]
+    if family is None:
+        raise typer.BadParameter(f"--report needs the family first: {', '.join(reporting)}")
+    if family not in reporting:
+        raise unknown_name("family with a page of results", family, reporting)
+    found = import_module(f"rulewright.experiments.{family}_report").report(folder)
+    if json:
+        print_json(found.as_dict())
+        return
+    print_line(f"{len(found.runs)} runs: {', '.join(found.runs) or 'none'}")
+    if found.missing:
+        print_line(f"missing: {', '.join(found.missing)}")
+    for each in found.written:
+        print_line(f"wrote {each}")
 
 
 def _shown(value: float | None) -> str:

@@ -7,18 +7,21 @@ A run trains twice, with and without the consistency loss, keeps what the networ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rulewright.evaluate.extraction import compare_extraction, evaluate_extraction
+from rulewright.evaluate.extraction import evaluate_extraction
 from rulewright.experiments.catalogue import Experiment
+from rulewright.experiments.milr_cases import cases
+from rulewright.experiments.milr_decoding import Choice, compare_methods, decode, labelled, thresholded
+from rulewright.experiments.milr_figures import against, by_distance, errors, scores, sizes
 from rulewright.experiments.milr_tasks import Task, load_task
-from rulewright.inject import ConsistencyLoss, ErrorTypes, RuleDecoder, error_types
-from rulewright.io.docred import Document, Prediction
+from rulewright.inject import ConsistencyLoss
+from rulewright.io.docred import Prediction
 from rulewright.models.build import build_model, default_settings
 from rulewright.models.predictions import Predictions, predict
 from rulewright.models.thresholds import best_threshold
@@ -38,63 +41,62 @@ class Trained:
     seconds_per_epoch: float
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What was chosen on the selection documents."""
-
-    threshold: float
-    tau: float = 1.0
-    k: float = 0.0
-
-
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell, workers: int = 1) -> dict[str, Any]:
     """Run an experiment, or go on with it where it was stopped, and return its figures."""
     settings: Any = experiment.settings
     task = load_task(settings["set"], min_confidence=settings["min_confidence"])
     tell(f"{len(task.training)} documents to train on, {len(task.rules)} rules")
-    rows: dict[str, Any] = {}
-    predicted: dict[str, list[Prediction]] = {}
-    for with_loss in (False, True):
-        trained = _trained(task, settings, seed, folder, with_loss, tell)
-        threshold = best_threshold(trained.selection, task.selection).threshold
-        plain, decoded = ("loss", "both") if with_loss else ("plain", "decoder")
-        predicted[plain] = _thresholded(trained.test, threshold)
-        rows[plain] = {"threshold": threshold, **_training_figures(trained)}
-        started = time.perf_counter()
-        choice = _chosen(task, settings, trained.selection, threshold, workers, tell)
-        results = _decode(task, trained.test, choice, workers)
-        predicted[decoded] = [each for found in results for each in _facts(found[0], found[1].labels, task.relations)]
-        errors = [
-            error_types(result, _gold(document, task.relations), task.rules)
-            for (_, result), document in zip(results, task.test, strict=True)
-        ]
-        rows[decoded] = {
-            "threshold": threshold,
-            "tau": choice.tau,
-            "k": choice.k,
-            "changes": sum(len(result.changes) for _, result in results),
-            "constraints": sum(result.constraints for _, result in results),
-            "optimal": all(result.optimal for _, result in results),
-            "errors": _errors(errors),
-            "decoding_seconds": time.perf_counter() - started,
-        }
-    for name, found in predicted.items():
-        rows[name] |= _scores(task, found)
-    differences = {
-        name: {
-            figure: {"difference": each.difference, "low": each.low, "high": each.high, "p": each.p_value}
-            for figure, each in _compared(task, predicted[name], predicted["plain"]).items()
-        }
-        for name in ("loss", "decoder", "both")
-    }
-    return {
+    found: dict[str, Any] = {
         "experiment": experiment.name,
         "title": experiment.title,
         "seed": seed,
         "documents": [len(task.training), len(task.selection), len(task.test)],
+        "sizes": {name: sizes(getattr(task, name)) for name in ("training", "selection", "test")},
         "rules": len(task.rules),
+    }
+    rows: dict[str, Any] = {}
+    predicted: dict[str, list[Prediction]] = {}
+    for with_loss in (False, True):
+        trained = _trained(task, settings, seed, folder, with_loss, tell)
+        chosen = best_threshold(trained.selection, task.selection)
+        plain, decoded = ("loss", "both") if with_loss else ("plain", "decoder")
+        predicted[plain] = thresholded(trained.test, chosen.threshold)
+        rows[plain] = {
+            "threshold": chosen.threshold,
+            "selection_f1": chosen.f1,
+            "parameters": trained.parameters,
+            "epochs": trained.epochs,
+            "seconds_per_epoch": round(trained.seconds_per_epoch, 1),
+        }
+        choice, selection_f1 = _chosen(task, settings, trained.selection, chosen.threshold, workers, tell)
+        started = time.perf_counter()
+        results = decode(task, trained.test.documents, choice, workers=workers)
+        seconds = time.perf_counter() - started
+        documents = trained.test.documents
+        predicted[decoded] = labelled(documents, [each.labels for each in results], task.relations)
+        rows[decoded] = {
+            "threshold": choice.threshold,
+            "tau": choice.tau,
+            "k": choice.k,
+            "selection_f1": selection_f1,
+            "changes": sum(len(each.changes) for each in results),
+            "constraints": sum(each.constraints for each in results),
+            "optimal": all(each.optimal for each in results),
+            "errors": errors(task, results),
+            "decoding_seconds": seconds,
+            # τ and k move labels too: this is what they do alone
+            "without_rules": scores(task, labelled(documents, [each.before for each in results], task.relations)),
+        }
+        if with_loss:
+            tell("the ways to decode, side by side")
+            found |= {"methods": compare_methods(task, trained.test, choice), "cases": cases(task, results)}
+    for name, facts in predicted.items():
+        rows[name] |= scores(task, facts) | {"by_distance": by_distance(task, facts)}
+    return found | {
         "rows": rows,
-        "against_plain": differences,
+        "against_plain": {
+            name: against(task, predicted[name], predicted["plain"]) for name in ("loss", "decoder", "both")
+        },
         "paper": settings.get("paper"),
     }
 
@@ -141,95 +143,19 @@ def _trained(task: Task, settings: Mapping[str, Any], seed: int, folder: Path, w
     )
 
 
-def _training_figures(trained: Trained) -> dict[str, Any]:
-    return {
-        "parameters": trained.parameters,
-        "epochs": trained.epochs,
-        "seconds_per_epoch": round(trained.seconds_per_epoch, 1),
-    }
-
-
-def _thresholded(predictions: Predictions, threshold: float) -> list[Prediction]:
-    return [
-        fact
-        for each in predictions.documents
-        for fact in _facts(each.title, _above(each.margins(threshold)), predictions.relations)
-    ]
-
-
-def _above(margins: Any) -> Any:
-    return (margins > 0) & ~np.eye(len(margins), dtype=bool)[:, :, None]
-
-
-def _facts(title: str, labels: Any, relations: Sequence[str]) -> list[Prediction]:
-    return [
-        Prediction(title, int(head), relations[relation], int(tail)) for head, tail, relation in np.argwhere(labels)
-    ]
-
-
-def _gold(document: Document, relations: Sequence[str]) -> Any:
-    number = {name: place for place, name in enumerate(relations)}
-    labels = np.zeros((len(document.entities), len(document.entities), len(relations)), dtype=bool)
-    for fact in document.facts:
-        labels[fact.head, fact.tail, number[fact.relation]] = True
-    return labels
-
-
-def _decoder(task: Task, choice: Choice) -> RuleDecoder:
-    frequencies = task.frequencies if choice.k else None
-    return RuleDecoder(task.rules, relations=task.relations, tau=choice.tau, k=choice.k, frequencies=frequencies)
-
-
-def _decode(task: Task, predictions: Predictions, choice: Choice, workers: int) -> list[tuple[str, Any]]:
-    results = _decoder(task, choice).decode_batch(
-        [each.margins(choice.threshold) for each in predictions.documents], threshold=0.5, workers=workers
-    )
-    return [(each.title, result) for each, result in zip(predictions.documents, results, strict=True)]
-
-
 def _chosen(
     task: Task, settings: Mapping[str, Any], predictions: Predictions, threshold: float, workers: int, tell: Tell
-) -> Choice:
+) -> tuple[Choice, float]:
     """Choose τ and k by F1 on the selection documents; of equals, the first."""
     best, chosen = -1.0, Choice(threshold)
+    documents = predictions.documents
     for tau in settings["taus"]:
         for k in settings["ks"]:
             choice = Choice(threshold, tau, k)
-            found = _decode(task, predictions, choice, workers)
-            facts = [each for title, result in found for each in _facts(title, result.labels, task.relations)]
+            results = decode(task, documents, choice, workers=workers)
+            facts = labelled(documents, [each.labels for each in results], task.relations)
             f1 = evaluate_extraction(facts, task.selection, relations=task.relations).f1
             if f1 > best:
                 best, chosen = f1, choice
     tell(f"decoder: τ = {chosen.tau}, k = {chosen.k} give F1 {best:.4f} on the selection documents")
-    return chosen
-
-
-def _scores(task: Task, facts: Sequence[Prediction]) -> dict[str, Any]:
-    scores = evaluate_extraction(
-        facts, task.test, train_facts=task.train_facts, rules=task.gold_rules, relations=task.relations
-    )
-    logic = scores.logic
-    return {
-        "predicted": len(facts),
-        "precision": scores.precision,
-        "recall": scores.recall,
-        "f1": scores.f1,
-        "ign_f1_docred": scores.ign_f1_docred,
-        "ign_f1_logire": scores.ign_f1_logire,
-        "logic": None if logic is None else logic.value,
-        "fired_groundings": None if logic is None else logic.groundings,
-    }
-
-
-def _compared(task: Task, facts: Sequence[Prediction], plain: Sequence[Prediction]) -> dict[str, Any]:
-    return compare_extraction(
-        facts, plain, task.test, train_facts=task.train_facts, rules=task.gold_rules, relations=task.relations
-    )
-
-
-def _errors(found: Sequence[ErrorTypes]) -> dict[str, dict[str, int]]:
-    heads, bodies = [each.missing_heads for each in found], [each.wrong_bodies for each in found]
-    return {
-        name: {part: sum(getattr(each, part) for each in parts) for part in ("count", "repaired", "introduced")}
-        for name, parts in (("missing_heads", heads), ("wrong_bodies", bodies))
-    }
+    return chosen, best

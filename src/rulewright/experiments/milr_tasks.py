@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rulewright.datasets import locate
@@ -21,7 +21,10 @@ SELECTION_SHARE = {"dwie": 18, "redocred": 50}
 
 @dataclass(frozen=True)
 class Task:
-    """A data set made ready: ``rules`` are mined, ``gold_rules`` judge consistency where there are some."""
+    """A data set made ready: ``rules`` are mined, ``gold_rules`` judge consistency where there are some.
+
+    ``labels`` are readable names of relations, where those in the data are not.
+    """
 
     name: str
     training: tuple[Document, ...]
@@ -31,6 +34,7 @@ class Task:
     rules: RuleSet
     train_facts: frozenset[tuple[str, str, str]]
     gold_rules: RuleSet | None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def frequencies(self) -> dict[str, int]:
@@ -70,15 +74,17 @@ def _redocred(min_confidence: float) -> Task:
     folder = locate("redocred")
     documents = docred.read_documents(folder / "dev_revised.json")
     cut = len(documents) - SELECTION_SHARE["redocred"]
+    meta = folder.parent / "docred_meta"
     return Task(
         "redocred",
         documents[:cut],
         documents[cut:],
         docred.read_documents(folder / "test_revised.json"),
-        _relations(folder.parent / "docred_meta" / "rel2id.json"),
+        _relations(meta / "rel2id.json"),
         _mined(documents[:cut], min_confidence),
         frozenset(named_facts(documents[:cut])),
         None,
+        docred.read_relation_names(meta / "rel_info.json"),
     )
 
 
