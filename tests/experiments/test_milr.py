@@ -46,7 +46,15 @@ def task() -> Task:
 
 def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     monkeypatch.setattr(family, "load_task", lambda *_, **__: task)
-    settings = {"set": "x", "backbone": "lstm", "epochs": 2, "loss_weight": 1e-3, "min_confidence": 0.9}
+    settings = {
+        "set": "x",
+        "backbone": "lstm",
+        "epochs": 2,
+        "loss_weight": 1e-3,
+        "loss_form": "published",
+        "loss_eta": {"1": 0.05, "2": 0.01},
+        "min_confidence": 0.9,
+    }
     experiment = Experiment("milr/x", "made up", {**settings, "taus": [0.5, 1.0], "ks": [0.0, 1.0]})
     told: list[str] = []
     found = family.run(experiment, seed=0, folder=tmp_path, tell=told.append)

@@ -67,10 +67,10 @@ def run(
         print_json(found)
     elif output is None:
         print_line(f"{found['title']}, seed {seed}")
-        columns = ("f1", "ign_f1_docred", "logic", "precision", "recall")
+        columns = found.get("columns", ("f1", "ign_f1_docred", "logic", "precision", "recall"))
         print_table(
             ("", *columns),
-            [(row, *(_shown(figures[each]) for each in columns)) for row, figures in found["rows"].items()],
+            [(row, *(_shown(figures.get(each)) for each in columns)) for row, figures in found["rows"].items()],
         )
 
 

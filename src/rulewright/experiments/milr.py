@@ -124,7 +124,7 @@ def _trained(task: Task, settings: Mapping[str, Any], seed: int, folder: Path, w
         task.training,
         settings=options,
         score=lambda each: best_threshold(predict(each, task.selection), task.selection).f1,
-        extra=ConsistencyLoss(task.rules, relations=task.relations) if with_loss else None,
+        extra=_consistency_loss(task, settings) if with_loss else None,
         folder=place,
         progress=report,
     )
@@ -141,6 +141,11 @@ def _trained(task: Task, settings: Mapping[str, Any], seed: int, folder: Path, w
         len(result.history),
         float(np.mean([epoch.seconds for epoch in result.history])),
     )
+
+
+def _consistency_loss(task: Task, settings: Mapping[str, Any]) -> ConsistencyLoss:
+    eta = {int(length): slack for length, slack in settings["loss_eta"].items()}
+    return ConsistencyLoss(task.rules, relations=task.relations, form=settings["loss_form"], eta=eta)
 
 
 def _chosen(

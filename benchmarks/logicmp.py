@@ -1,0 +1,238 @@
+"""The logic layer beside its limit and other ways: python benchmarks/logicmp.py.
+
+To reach, for transitivity at N = 256 and 512: forward (5 iterations) at most 1.3× the 15 bare matrix products it needs,
+forward and backward at most 1.8× 45 of them, and forward at least 3× faster than the paper's Algorithm 2 written
+plainly. PSL takes part where ``pip install pslpython`` was done and Java is present.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from measure import in_turns, machine, peak_memory, print_table, save
+from torch import Tensor
+
+import rulewright as rw
+from rulewright.errors import MemoryLimitError
+from rulewright.inject import LogicLayer
+from rulewright.logic import Variable, atom_of, exclusive_clauses
+
+DATA = Path(os.environ.get("RULEWRIGHT_DATA", "../shared/data"))
+TRANSITIVITY = rw.parse_rules("1.0 same(A, B) & same(B, C) => same(A, C).")
+ITERATIONS = 5
+
+
+def products(count: int, size: int) -> Tensor:
+    one, other = torch.rand(size, size), torch.rand(size, size)
+    found = one
+    for _ in range(count):
+        found = one @ other
+    return found
+
+
+def algorithm_2(logits: Tensor, iterations: int = ITERATIONS) -> Tensor:
+    """The paper's Algorithm 2 with its misprint mended: two channels, one einsum for each implication."""
+    given = torch.stack([torch.zeros_like(logits), logits], -1)
+    current = given
+    for _ in range(iterations):
+        marginals = torch.softmax(current, -1)
+        false, true = marginals[..., 0], marginals[..., 1]
+        to_ac = torch.einsum("ab,bc->ac", true, true)
+        to_bc = torch.einsum("ab,ac->bc", true, false)
+        to_ab = torch.einsum("bc,ac->ab", true, false)
+        current = given + torch.stack([to_ab + to_bc, to_ac], -1)
+    return current[..., 1] - current[..., 0]
+
+
+def grounding_loop(logits: Tensor) -> list[list[float]]:
+    """One iteration, grounding by grounding."""
+    true = torch.sigmoid(logits).tolist()
+    found = logits.tolist()
+    n = len(true)
+    for a, b, c in itertools.product(range(n), repeat=3):
+        if a != b and b != c:
+            found[a][c] += true[a][b] * true[b][c]
+            found[a][b] -= true[b][c] * (1 - true[a][c])
+            found[b][c] -= true[a][b] * (1 - true[a][c])
+    return found
+
+
+def transitivity(runs: int) -> None:
+    layer = LogicLayer(TRANSITIVITY, iterations=ITERATIONS)
+    rows = []
+    for size in (256, 512):
+        logits = torch.randn(size, size)
+        leaf = logits.clone().requires_grad_()
+
+        @torch.no_grad()
+        def forward(logits: Tensor = logits) -> object:
+            return layer({"same": logits})
+
+        def both(leaf: Tensor = leaf) -> None:
+            leaf.grad = None
+            layer({"same": leaf})["same"].sum().backward()
+
+        def plain(logits: Tensor = logits) -> Tensor:
+            with torch.no_grad():
+                return algorithm_2(logits)
+
+        bare, ours, theirs, bare_both, ours_both = in_turns(
+            runs,
+            lambda size=size: products(3 * ITERATIONS, size),
+            forward,
+            plain,
+            lambda size=size: products(9 * ITERATIONS, size),
+            both,
+        )
+        rows += [
+            (f"N = {size}, forward", bare * 1e3, ours * 1e3, ours / bare, "at most 1.3"),
+            (
+                f"N = {size}, forward and backward",
+                bare_both * 1e3,
+                ours_both * 1e3,
+                ours_both / bare_both,
+                "at most 1.8",
+            ),
+            (f"N = {size}, Algorithm 2 plainly", theirs * 1e3, ours * 1e3, theirs / ours, "at least 3 (faster)"),
+        ]
+    print_table("Transitivity, 5 iterations (ms)", ("", "baseline", "layer", "ratio", "to reach"), rows)
+
+
+def loop_over_groundings(runs: int) -> None:
+    layer = LogicLayer(TRANSITIVITY, iterations=1)
+    rows = []
+    for size in (16, 32, 64):
+        logits = torch.randn(size, size)
+        with torch.no_grad():
+            slow, fast = in_turns(runs, lambda x=logits: grounding_loop(x), lambda x=logits: layer({"same": x}))
+        rows.append((f"N = {size}, {size**3:,} groundings", slow * 1e3, fast * 1e3, slow / fast))
+    print_table("One iteration grounding by grounding (ms)", ("", "Python loop", "layer", "times faster"), rows)
+
+
+def growth(runs: int) -> None:
+    rows = []
+    long = rw.parse_rules("1.0 p(A, B) & p(B, C) & p(C, D) => p(A, D).")
+    for size in (64, 128, 256, 512, 1024):
+        logits = torch.randn(size, size)
+        row: list[object] = [f"N = {size}"]
+        for rules, name in ((TRANSITIVITY, "same"), (long, "p")):
+            layer = LogicLayer(rules, iterations=1)
+            with torch.no_grad():
+                (seconds,) = in_turns(runs, lambda layer=layer, name=name, x=logits: layer({name: x}))
+            plan = layer.plan({"entity": size})
+            row += [seconds * 1e3, plan.flops / 1e9, plan.memory() / 2**20]
+        rows.append(row)
+    columns = ("", "2 steps, ms", "GFLOP", "MB", "3 steps, ms", "GFLOP", "MB")
+    print_table("One iteration as the domain grows (chains of two and three steps)", columns, rows)
+    print(f"peak memory of the process {peak_memory():.0f} MB")
+
+
+def real_rules(runs: int) -> None:
+    """Order and sharing on rules that people wrote."""
+    rows = []
+    for name, part in (("kinship_mln", "S1"), ("uw_cse", "ai"), ("cora", "S1")):
+        kb, rules = rw.datasets.load(name, part), rw.datasets.rules_of(name, part)
+        for title, options in (
+            ("order and sharing", {}),
+            ("order only", {"share": False}),
+            ("sharing only", {"optimize": False}),
+            ("neither", {"optimize": False, "share": False}),
+        ):
+            layer, logits = _layer_for(rules, kb, **options)
+            plan = layer.plan({kind: len(kb.domains[kind]) for kind in layer.grounding.types})
+            try:
+                with torch.no_grad():
+                    (seconds,) = in_turns(runs, lambda layer=layer, logits=logits: layer(logits))
+                shown: object = seconds * 1e3
+            except MemoryLimitError:
+                shown = "refused"
+            rows.append(
+                (f"{name} {part}, {title}", f"{plan.groundings:.1e}", plan.flops / 1e9, plan.memory() / 2**20, shown)
+            )
+    print_table("One iteration, all atoms open", ("", "groundings", "GFLOP", "MB", "ms"), rows)
+
+
+def _layer_for(rules: rw.RuleSet, kb: rw.KnowledgeBase, **options: bool) -> tuple[LogicLayer, dict[str, Tensor]]:
+    declared = rw.RuleSet(rules.statements, predicates=kb.predicates.values())
+    kinds = {kind for each in kb.predicates.values() for kind in each.types}
+    domains = {kind: [str(label) for label in kb.domains[kind].labels] for kind in kinds}
+    layer = LogicLayer(declared, domains, iterations=1, memory_limit=4 * 2**30, **options)
+    logits = {
+        name: torch.zeros([len(domains[kind]) for kind in kb.predicates[name].types]) for name in layer.grounding.used
+    }
+    return layer, logits
+
+
+def beside_psl(runs: int) -> None:
+    if find_spec("pslpython") is None:
+        print("\nPSL is not installed (pip install pslpython; it needs Java): left out")
+        return
+    rows = []
+    for name, part in (("smoke", None), ("kinship_mln", "S1")):
+        kb, rules = rw.datasets.load(name, part), rw.datasets.rules_of(name, part)
+        theirs = _psl(kb, rules)
+        layer, logits = _layer_for(rules, kb)
+        layer.iterations = 50
+        evidence = {each: kb.tensor(each) for each in logits}
+        with torch.no_grad():
+            (ours,) = in_turns(runs, lambda layer=layer, x=logits, e=evidence: layer(x, e))
+        rows.append((name, theirs, ours, theirs / ours))
+    print_table("PSL's inference beside 50 iterations of the layer (s)", ("", "PSL", "layer", "times faster"), rows)
+
+
+def _psl(kb: rw.KnowledgeBase, rules: rw.RuleSet) -> float:
+    """Ground and infer all atoms with PSL (hinge-loss Markov random fields), its start included."""
+    from pslpython.model import Model
+    from pslpython.partition import Partition
+    from pslpython.predicate import Predicate
+    from pslpython.rule import Rule
+
+    model = Model("graph")
+    for name, declaration in kb.predicates.items():
+        predicate = Predicate(f"x{name}", size=declaration.arity)
+        model.add_predicate(predicate)
+        labels = [[str(each) for each in kb.domains[kind].labels] for kind in declaration.types]
+        true, false = set(kb.tuples(name)), set(kb.tuples(name, truth=False))
+        observed = [(*map(str, each), 1.0) for each in true] + [(*map(str, each), 0.0) for each in false]
+        if observed:
+            predicate.add_data(Partition.OBSERVATIONS, observed)
+        targets = [each for each in itertools.product(*labels) if each not in true and each not in false]
+        if targets:
+            predicate.add_data(Partition.TARGETS, targets)
+    for formula in rules.formulas:
+        for clause in exclusive_clauses(formula.formula):
+            parts = []
+            for literal in clause.literals:
+                atom = atom_of(literal.unit)
+                args = ", ".join(term.name.upper() if isinstance(term, Variable) else f"'{term}'" for term in atom.args)
+                parts.append(f"{'' if literal.positive else '!'}X{str(atom.predicate).upper()}({args})")
+            model.add_rule(Rule(f"1.0: {' | '.join(parts)} ^2"))
+    started = time.perf_counter()
+    model.infer(psl_options={"runtime.log.level": "ERROR"}, jvm_options=["-Xmx2g"])
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--save")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    print(machine(), f"{options.threads} threads")
+    transitivity(options.runs)
+    loop_over_groundings(min(3, options.runs))
+    growth(min(5, options.runs))
+    if DATA.exists():
+        real_rules(min(2, options.runs))
+        beside_psl(min(3, options.runs))
+    else:
+        print(f"\nno data in {DATA}: rules of kinship, uw_cse and cora, and PSL, left out")
+    save(options.save)
