@@ -125,7 +125,8 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
             "tuned": {"threshold": chosen, **_figures(tuned.sum(axis=0, keepdims=True))},
             **_training_figures(system, result),
         }
-        tell(f"{variant}: F1 {rows[variant]['full']:.4f}, at the threshold {chosen} {rows[variant]['tuned']['full']:.4f}")
+        full, tuned_full = rows[variant]["full"], rows[variant]["tuned"]["full"]
+        tell(f"{variant}: F1 {full:.4f}, at the threshold {chosen} {tuned_full:.4f}")
         if variant in PICTURED:
             matrices[variant] = 1 / (1 + np.exp(-said.logits[pictured]))
     _draw(folder, matrices, task.test[pictured].name, tell)

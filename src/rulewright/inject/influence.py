@@ -84,9 +84,10 @@ def explain_atom(
                 for each, value in largest:
                     groundings[each] = groundings.get(each, 0.0) + scale * value
                 found[part.statement] = (before + scale * total, groundings)
+    stated = weights.as_rules(grounding.rules).statements
     influences = [
         FormulaInfluence(
-            grounding.statements[number],
+            stated[number],
             moved,
             tuple(
                 GroundingInfluence(each, value)

@@ -76,10 +76,10 @@ class Weights(nn.Module):
             if self._fixed[number] is not None:
                 found.append(statement)
             elif isinstance(statement, WeightedFormula):
-                found.append(replace(statement, kind="soft", weight=self.value(number)))
+                found.append(replace(statement, kind="soft", weight=round(self.value(number), 6)))
             else:
                 assert isinstance(statement, Rule)
-                found.append(statement.annotated(weight=self.value(number)))
+                found.append(statement.annotated(weight=round(self.value(number), 6)))
         return RuleSet(found, predicates=rules.predicates, closed=rules.closed)
 
 
