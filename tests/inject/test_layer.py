@@ -330,6 +330,31 @@ def test_mean_field_beside_the_exact_marginals():
         assert found[atom] == pytest.approx(marginal, abs=0.03)
 
 
+@settings(max_examples=40)
+@given(formula=formulas(("p", "label", "q"), 3), seed=st.integers(0, 10**6))
+def test_exact_marginals_equal_enumeration(formula, seed):
+    problem = Problem([(0.8, formula)], seed, observe=0.3)
+    wanted = exact_marginals(problem.formulas, problem.predicates, DOMAINS, problem.potentials, problem.evidence)
+    logits, evidence = problem.tensors()
+    found = LogicLayer(problem.rules(), problem.domains).exact_marginals(logits, evidence)
+    for name, declaration in problem.predicates.items():
+        rows = found[name].reshape(-1, len(declaration.classes)) if declaration.classes else found[name].reshape(-1)
+        for atom, row in zip([each for each in problem.names if each[0] == name], rows, strict=True):
+            expected = wanted[atom] if declaration.classes else wanted[atom][1]
+            assert row.tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_several_batch_dimensions():
+    layer = LogicLayer(rw.parse_rules("1.0 r(A, B) & r(B, C) => r(A, C)."))
+    logits = torch.randn(2, 3, 4, 4)
+    mask = torch.tensor([True, True, True, False]).expand(2, 3, 4)
+    found = layer({"r": logits}, mask={"entity": mask})["r"]
+    assert found.shape == logits.shape
+    alone = layer({"r": logits[1, 2, :3, :3]})["r"]
+    torch.testing.assert_close(found[1, 2, :3, :3], alone)
+    torch.testing.assert_close(found[..., 3], logits[..., 3])
+
+
 def test_evidence_everywhere_closed_predicates_and_rules():
     rules = rw.parse_rules("0.9 :: smokes(Y) :- friend(X, Y), smokes(X). closed friend.")
     friends = torch.tensor([[False, True], [False, False]])

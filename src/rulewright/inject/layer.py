@@ -237,6 +237,23 @@ class LogicLayer(nn.Module):
                 found = torch.where(where, certain, found)
         return found.reshape(given.shape) if found.shape != given.shape else found
 
+    def exact_marginals(
+        self, logits: Mapping[str, Tensor], evidence: Mapping[str, Observation] | None = None
+    ) -> dict[str, Tensor]:
+        """Return the true marginals of a small problem, from all its worlds, to see what mean field makes of them.
+
+        >>> import rulewright as rw
+        >>> layer = LogicLayer(rw.parse_rules("2.0 p(X) => q(X)."), iterations=20)
+        >>> logits = {"p": torch.tensor([1.0]), "q": torch.tensor([0.0])}
+        >>> {name: round(each.item(), 3) for name, each in layer.exact_marginals(logits).items()}
+        {'p': 0.607, 'q': 0.731}
+        >>> {name: round(each.sigmoid().item(), 3) for name, each in layer(logits).items()}
+        {'p': 0.637, 'q': 0.781}
+        """
+        from rulewright.inject.enumeration import exact_marginals
+
+        return exact_marginals(self.grounding, self.weights, logits, evidence)
+
     def explain(self, atom: str, *, row: int = 0, top: int = 5) -> Explanation:
         """Tell which formulas and groundings moved an atom most in the last call.
 
