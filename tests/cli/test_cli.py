@@ -198,3 +198,10 @@ def test_learn_mines_and_writes_rules(folder):
     assert found[0]["confidence"] == 1
     assert process("learn", "graph.tsv", "--max-length", "9").returncode == 2
     assert process("learn", "graph.tsv", "--target", "spouse").stderr.count("\n") == 1
+
+
+def test_run_refuses_settings_that_an_experiment_does_not_have():
+    wrong = process("run", "milr/dwie_atlop", "--set", "epoch=3")
+    assert wrong.returncode == 1
+    assert "did you mean 'epochs'" in wrong.stderr
+    assert process("run", "milr/dwie_atlop", "--set", "epochs").returncode == 2

@@ -21,6 +21,10 @@ def run(
     folder: Annotated[
         str | None, typer.Option(help="Where checkpoints are kept; the same folder goes on where it stopped.")
     ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting, as NAME=VALUE in TOML: --set epochs=3; may be repeated."),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network.")] = 2,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the figures here, as JSON.")] = None,
     report: Annotated[
@@ -33,7 +37,7 @@ def run(
     Example: rulewright run milr/dwie_atlop --seed 1 -o docs/results/milr_dwie_atlop_1.json,
     then: rulewright run milr --report docs/results
     """
-    from rulewright.experiments import experiments, find
+    from rulewright.experiments import experiments, find, with_settings
 
     if report is not None:
         _report(name, report, json)
@@ -51,10 +55,13 @@ def run(
     from rulewright.files import write_text
 
     torch.set_num_threads(threads)
-    experiment = find(name)
+    changed = _changed(changes or [])
+    experiment = with_settings(find(name), changed)
     place = Path(folder) if folder else cache_folder() / "runs" / f"{name}_{seed}"
     module = import_module(f"rulewright.experiments.{experiment.family}")
     found = module.run(experiment, seed=seed, folder=place, tell=warn)
+    if changed:
+        found["changed_settings"] = changed
     found |= {
         "command": "rulewright " + " ".join(sys.argv[1:]),
         "machine": f"{platform.system()} {platform.machine()}, {threads} threads, Python {platform.python_version()}",
@@ -95,6 +102,21 @@ def _report(family: str | None, folder: str, json: bool) -> None:
         print_line(f"missing: {', '.join(found.missing)}")
     for each in found.written:
         print_line(f"wrote {each}")
+
+
+def _changed(changes: list[str]) -> dict[str, object]:
+    """Read ``NAME=VALUE`` settings."""
+    import tomllib
+
+    found: dict[str, object] = {}
+    for each in changes:
+        try:
+            found |= tomllib.loads(each)
+        except tomllib.TOMLDecodeError as error:
+            raise typer.BadParameter(
+                f"--set takes NAME=VALUE in TOML, such as epochs=3; got {each!r}: {error}"
+            ) from None
+    return found
 
 
 def _shown(value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -52,3 +52,15 @@ def find(name: str) -> Experiment:
     if name not in known:
         raise unknown_name("experiment", name, known)
     return known[name]
+
+
+def with_settings(experiment: Experiment, changed: Mapping[str, object]) -> Experiment:
+    """Return an experiment with other settings; one that it does not have is an error that lists near ones.
+
+    >>> with_settings(find("milr/dwie_atlop"), {"epochs": 3}).settings["epochs"]
+    3
+    """
+    for name in changed:
+        if name not in experiment.settings:
+            raise unknown_name(f"setting of {experiment.name}", name, experiment.settings)
+    return replace(experiment, settings={**experiment.settings, **changed})
