@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rulewright.evaluate import explain_counts
     from rulewright.inject import ConsistencyLoss, Decoded, LogicLayer, RuleDecoder, SLrelax
     from rulewright.io import read_facts, read_rules, write_facts
-    from rulewright.learn import RuleMiner
+    from rulewright.learn import MarkovLogic, RuleMiner
     from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
     from rulewright.reason import apply
 
@@ -31,6 +31,7 @@ _HOME = {
     "KnowledgeBase": "data",
     "KnowledgeBaseBuilder": "data",
     "LogicLayer": "inject",
+    "MarkovLogic": "learn",
     "Rule": "logic",
     "RuleDecoder": "inject",
     "RuleMiner": "learn",
@@ -54,6 +55,7 @@ __all__ = [
     "KnowledgeBase",
     "KnowledgeBaseBuilder",
     "LogicLayer",
+    "MarkovLogic",
     "Rule",
     "RuleDecoder",
     "RuleMiner",

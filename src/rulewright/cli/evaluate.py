@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rulewright.cli.console import print_json, print_line, print_table, warn
+from rulewright.cli.evaluate_scores import evaluate_scores
 from rulewright.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,11 +30,18 @@ _IGN = "F1 with what training has seen left out of the"
 def evaluate(
     pred: Annotated[
         str,
-        typer.Argument(help="Predicted facts: a JSON list of {title, h_idx, t_idx, r}, or - for standard input."),
+        typer.Argument(
+            help="What was predicted, or - for standard input. docre: a JSON list of {title, h_idx, t_idx, r}; "
+            "classification: scores as infer -o writes them."
+        ),
     ],
-    gold: Annotated[str, typer.Argument(help="Gold documents, in the JSON of DocRED.")],
+    gold: Annotated[
+        str,
+        typer.Argument(help="What is true. docre: documents in DocRED's JSON; classification: facts, true and false."),
+    ],
     task: Annotated[
-        Literal["docre"], typer.Option(help="What was predicted. docre: relations between the entities of documents.")
+        Literal["docre", "classification"],
+        typer.Option(help="docre: relations between entities of documents; classification: atoms, by AUC-PR."),
     ],
     train: Annotated[
         str | None, typer.Option(help="What training has seen, for Ign F1: a .fact file, or documents.")
@@ -71,6 +79,9 @@ def evaluate(
     """
     if "-" in (gold, train, rules, relations, against):
         raise typer.BadParameter("only PRED can be standard input")
+    if task == "classification":
+        evaluate_scores(pred, gold, json=json)
+        return
     if by_rule and rules is None:
         raise typer.BadParameter("--by-rule needs --rules")
     from rulewright.evaluate.extraction import compare_extraction, evaluate_extraction, read_named_facts

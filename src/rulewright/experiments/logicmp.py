@@ -10,7 +10,7 @@ from typing import Any
 from rulewright.errors import unknown_name
 from rulewright.experiments.catalogue import Experiment
 
-TASKS = ("forms", "tags")
+TASKS = ("forms", "graphs", "tags")
 """The values of ``task``, each a module ``logicmp_<task>`` with the same ``run``."""
 
 

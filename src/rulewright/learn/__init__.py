@@ -1,6 +1,34 @@
-"""Learners: facts in, rules out."""
+"""Learners: facts in, rules or probabilities out. Names load on first use: mining needs no torch."""
 
-from rulewright.learn.base import Learner
-from rulewright.learn.miner import RuleMiner
+from __future__ import annotations
 
-__all__ = ["Learner", "RuleMiner"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rulewright.learn.base import Learner
+    from rulewright.learn.marginals import Marginal, Marginals
+    from rulewright.learn.markov import MarkovLogic
+    from rulewright.learn.miner import RuleMiner
+
+_HOME = {
+    "Learner": "base",
+    "Marginal": "marginals",
+    "Marginals": "marginals",
+    "MarkovLogic": "markov",
+    "RuleMiner": "miner",
+}
+
+__all__ = ["Learner", "Marginal", "Marginals", "MarkovLogic", "RuleMiner"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'rulewright.learn' has no attribute {name!r}")
+    value = getattr(import_module(f"rulewright.learn.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,153 @@
+"""``rulewright infer``: rules and observed facts in, probabilities out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rulewright.cli.console import print_json, print_line, print_table, progress, warn
+from rulewright.errors import DataError
+
+if TYPE_CHECKING:
+    from rulewright.data import KnowledgeBase
+
+
+def infer(
+    rules: Annotated[str, typer.Argument(help="Weighted formulas or rules: .mln, .rules, a folder, or -.")],
+    facts: Annotated[str, typer.Argument(help="What is observed: a file or folder in any known format, or -.")],
+    queries: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to infer: a file of atoms, an atom, or a predicate; may be repeated. None: the folder's queries."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Write all probabilities here, as tab-separated columns (or -)."),
+    ] = None,
+    encoder: Annotated[
+        Literal["none", "embedding", "gnn"], typer.Option(help="Where the log-odds come from that rules change.")
+    ] = "none",
+    training: Annotated[
+        Literal["none", "distill", "end_to_end", "scores"], typer.Option(help="How the encoder is trained.")
+    ] = "none",
+    iterations: Annotated[int, typer.Option(min=0, help="How often messages are sent.")] = 20,
+    damping: Annotated[float, typer.Option(min=0, max=0.999, help="The share of the old log-odds in new ones.")] = 0.5,
+    closed: Annotated[
+        list[str] | None,
+        typer.Option(help="A predicate whose unobserved atoms are false; may be repeated. listed: all with facts."),
+    ] = None,
+    prior: Annotated[str, typer.Option(help="Log-odds of what nothing is known of: a number, or density.")] = "0",
+    scaling: Annotated[
+        Literal["none", "messages"], typer.Option(help="Keep formulas with many groundings from drowning the others.")
+    ] = "none",
+    learn_weights: Annotated[bool, typer.Option("--learn-weights", help="Learn all weights from the facts.")] = False,
+    learned: Annotated[str | None, typer.Option(help="Write the rules with their learned weights here.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="The most entities of a type at once; none: what memory allows.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many atoms the table shows.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print all probabilities as JSON.")] = False,
+) -> None:
+    """Infer how probable atoms are, given weighted rules and observed facts (Markov logic, mean field).
+
+    Example: rulewright infer smoking.mln smoking.db --queries cancer -o cancer.tsv
+    """
+    from rulewright.files import write_text
+    from rulewright.io import read_rules, write_rules
+    from rulewright.learn.marginals import scores_text
+    from rulewright.learn.markov import MarkovLogic
+    from rulewright.learn.markov_queries import with_entities_of
+
+    rule_set = read_rules(rules)
+    kb = _read_facts(facts, rules)
+    asked = _queries(queries, kb, rules)
+    kb = with_entities_of(kb, asked)
+    options: dict[str, Any] = {} if sample is None else {"sample": sample}
+    with progress("inferring") as advance:
+        model = MarkovLogic(
+            rule_set,
+            encoder=encoder,
+            training=training,
+            iterations=iterations,
+            damping=damping,
+            closed="listed" if closed == ["listed"] else tuple(closed or ()),
+            prior=_prior(prior),
+            scaling=scaling,
+            learn_weights=learn_weights,
+            seed=seed,
+            progress=lambda _, done, total: advance(done, total),
+            **options,
+        ).fit(kb)
+        found = model.predict(asked)
+    if learned is not None:
+        write_rules(model.rules_, learned)
+    unsettled = [each for each in model.convergence_ if not each.converged]
+    if unsettled:
+        warn(f"{max(unsettled, key=lambda each: each.changes[-1:])}; try more --iterations or more --damping")
+    if output is not None:
+        write_text(output, scores_text(found))
+        warn(f"{len(found):,} probabilities" + ("" if output == "-" else f", written to {output}"))
+    if json:
+        if output != "-":
+            print_json(
+                [
+                    {
+                        "predicate": each.predicate,
+                        "args": each.args,
+                        "probability": each.probability,
+                        "logit": each.logit,
+                    }
+                    for each in found
+                ]
+            )
+        return
+    if output is not None:
+        return
+    shown = found.top(limit)
+    if shown:
+        print_table(("probability", "log-odds", "atom"), [(each.probability, each.logit, str(each)) for each in shown])
+        print_line()
+    told = f"{len(found):,} atoms from {len(rule_set):,} rules and {kb.n_facts + kb.n_false_facts:,} facts"
+    print_line(told + (f"; {len(shown)} are shown" if len(shown) < len(found) else ""))
+
+
+def _prior(text: str) -> float | str:
+    if text == "density":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"--prior must be a number or density, got {text!r}") from None
+
+
+def _read_facts(path: str, rules: str) -> KnowledgeBase:
+    """Read facts; those of Alchemy's form have the types that an .mln file of rules declares."""
+    from rulewright.io import read_facts
+    from rulewright.io.alchemy import read_db
+
+    if Path(path.removesuffix(".gz")).suffix == ".db" and Path(rules.removesuffix(".gz")).suffix == ".mln":
+        return read_db(path, mln=rules)
+    return read_facts(path)
+
+
+def _queries(given: list[str] | None, kb: KnowledgeBase, rules: str) -> KnowledgeBase | list[Any]:
+    if not given:
+        if "queries" not in kb.splits:
+            raise DataError("nothing is asked for; give --queries a file of atoms, an atom, or a predicate")
+        return kb.split("queries")
+    files = [each for each in given if Path(each).exists()]
+    if len(given) == 1 and files:
+        found = _read_facts(given[0], rules)
+        return found.splits.get("queries", found)
+    asked: list[Any] = []
+    for each in given:
+        if each in files:
+            facts = _read_facts(each, rules)
+            asked += [(name, *args) for truth in (True, False) for name, args in facts.facts(truth=truth)]
+        else:
+            asked.append(each)
+    return asked

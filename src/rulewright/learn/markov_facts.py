@@ -1,0 +1,178 @@
+"""Facts as a layer takes them: dense tensors over the entities of a world, or over a sample of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rulewright.data import KnowledgeBase
+from rulewright.errors import DataError, unknown_name
+from rulewright.inject.ground_inputs import Observation
+from rulewright.inject.predicate_types import typed_predicates
+from rulewright.logic import (
+    NUMBER_TYPE,
+    And,
+    Atom,
+    Comparison,
+    Formula,
+    Implies,
+    Membership,
+    PredicateDeclaration,
+    RuleSet,
+    Statement,
+    Symbol,
+    Template,
+    Variable,
+    WeightedFormula,
+    units,
+)
+
+Ids = npt.NDArray[Any]
+Members = Mapping[str, Ids]
+"""For each type the ids of some of its entities, in order."""
+
+
+def typed_rules(rules: RuleSet, kb: KnowledgeBase) -> RuleSet:
+    """Return the statements with the types of a knowledge base's predicates, which must agree with those declared.
+
+    Where the knowledge base has one type only, as triples do, all arguments are of it.
+    """
+    declared = dict(kb.predicates)
+    single = next(iter(kb.domains)) if len(kb.domains) == 1 else None
+    for each in rules.predicates:
+        found = declared.get(each.name)
+        if found is None:
+            types = each.types if single is None else (single,) * each.arity
+            declared[each.name] = PredicateDeclaration(each.name, types, each.classes)
+        elif found.arity != each.arity or (single is None and found.types != each.types):
+            raise DataError(f"the rules declare {each} but the facts have {found}")
+    for statement in rules:
+        for unit in (unit for formula in formulas_of(statement) for unit in _atoms(formula)):
+            if single is not None and str(unit.predicate) not in declared:
+                declared[str(unit.predicate)] = PredicateDeclaration(str(unit.predicate), (single,) * len(unit.args))
+    return RuleSet(rules.statements, predicates=declared.values())
+
+
+def formulas_of(statement: Statement) -> list[Formula]:
+    """Return what a statement says: its formula, or one implication for each alternative of a rule."""
+    if isinstance(statement, Template):
+        raise DataError(f"a template is not a formula until its predicates are found; learn them first: {statement}")
+    if isinstance(statement, WeightedFormula):
+        return [statement.formula]
+    bodies = [tuple(literal.formula() for literal in body) for body in statement.alternatives()]
+    return [Implies(body[0] if len(body) == 1 else And(body), statement.head) for body in bodies]
+
+
+def predicates_of(statement: Statement) -> set[str]:
+    """Return the predicates that a statement names."""
+    return {str(unit.predicate) for formula in formulas_of(statement) for unit in _atoms(formula)}
+
+
+def _atoms(formula: Formula) -> Iterator[Atom | Membership]:
+    return (unit for unit in units(formula) if not isinstance(unit, Comparison))
+
+
+class GroundFacts:
+    """The facts of a knowledge base, cut to any entities, with some predicates read as closed.
+
+    ``declared`` are all predicates that can be asked for, ``used`` those of the rules, ``constants`` the entities that
+    the rules name, by type.
+    """
+
+    def __init__(self, kb: KnowledgeBase, rules: RuleSet, closed: Iterable[str]) -> None:
+        self.kb, self.rules = kb, rules
+        formulas = [formula for each in rules for formula in formulas_of(each)]
+        known = typed_predicates(formulas, rules.predicates)
+        atoms = [unit for formula in formulas for unit in _atoms(formula)]
+        self.used = frozenset(str(unit.predicate) for unit in atoms)
+        self.declared: dict[str, PredicateDeclaration] = {
+            name: each for name, each in known.items() if NUMBER_TYPE not in each.types and each.classes is None
+        }
+        for name in sorted(self.used):
+            each = known[name]
+            if name not in self.declared:
+                raise DataError(f"{each} has classes or numbers; MarkovLogic is for what is true or false of entities")
+            for kind in each.types:
+                if not len(kb.domains.get(kind, ())):
+                    raise DataError(
+                        f"type {kind} of {each} has no entities; types of the facts: {', '.join(kb.domains)} "
+                        f"(declare in the rules which of them {name} takes)"
+                    )
+        peopled = {kind for kind, domain in kb.domains.items() if len(domain)}
+        self.declared = {name: each for name, each in self.declared.items() if peopled.issuperset(each.types)}
+        self.closed = frozenset(closed)
+        for name in self.closed:
+            if name not in self.declared:
+                raise unknown_name("predicate", name, self.declared)
+        self.constants: dict[str, set[int]] = {}
+        for unit in atoms:
+            for term, kind in zip(unit.args, known[str(unit.predicate)].types, strict=True):
+                if not isinstance(term, Variable):
+                    name = term.name if isinstance(term, Symbol) else str(term)
+                    self.constants.setdefault(kind, set()).add(kb.domains[kind].id_of(name))
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of the declared predicates."""
+        return tuple(dict.fromkeys(kind for each in self.declared.values() for kind in each.types))
+
+    def worlds(self) -> list[Members]:
+        """Return the entities of every world, or of the only one."""
+        numbers: list[int | None] = [*range(len(self.kb.worlds))] or [None]
+        return [{kind: self.kb.domains[kind].members(number) for kind in self.types} for number in numbers]
+
+    def observed_predicates(self) -> list[str]:
+        """Return the predicates of the rules that some fact, true or false, is known of."""
+        return [name for name in self.declared if name in self.used and self.count(name)]
+
+    def count(self, name: str, *, truth: bool | None = None) -> int:
+        """Return how many facts of a predicate are known, true, false or either."""
+        if name not in self.kb.predicates:
+            return 0
+        return sum(self.kb.count(name, truth=each) for each in (True, False) if truth in (None, each))
+
+    def dense(self, name: str, members: Members) -> tuple[Tensor, Tensor]:
+        """Return a predicate as (value, observed) over some entities; a closed one is observed everywhere."""
+        declaration = self.declared[name]
+        ids = [members[kind] for kind in declaration.types]
+        shape = [len(each) for each in ids]
+        value = torch.zeros(shape, dtype=torch.bool)
+        observed = torch.full(shape, name in self.closed, dtype=torch.bool)
+        for truth in (True, False) if name in self.kb.predicates else ():
+            places, inside = positions(self.kb.columns(name, truth=truth), ids)
+            index = tuple(torch.from_numpy(place[inside]) for place in places)
+            observed[index] = True
+            if truth:
+                value[index] = True
+        return value, observed
+
+    def evidence(self, members: Members, *, opened: str | None = None) -> dict[str, Observation]:
+        """Return what is observed, as a layer takes it; nothing of the predicate ``opened``."""
+        found: dict[str, Observation] = {}
+        for name in self.declared:
+            if name == opened:
+                continue
+            value, observed = self.dense(name, members)
+            if name in self.closed:
+                found[name] = value
+            elif bool(observed.any()):
+                found[name] = (value, observed)
+        return found
+
+
+def positions(columns: Iterable[Ids], ids: Iterable[Ids]) -> tuple[list[npt.NDArray[np.intp]], npt.NDArray[np.bool_]]:
+    """Return where each column's entities stand among the given ones, and which rows are among them altogether."""
+    places, inside = [], None
+    for column, chosen in zip(columns, ids, strict=False):
+        place = np.searchsorted(chosen, column)
+        found = place < len(chosen)
+        found[found] = chosen[place[found]] == column[found]
+        places.append(place)
+        inside = found if inside is None else inside & found
+    assert inside is not None
+    return places, inside
