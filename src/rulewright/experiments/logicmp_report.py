@@ -14,6 +14,7 @@ from rulewright.experiments.results_page import (
     NOTHING,
     Report,
     Run,
+    family_of,
     markdown_table,
     mean_and_sd,
     missing_runs,
@@ -44,6 +45,14 @@ TAG_VARIANTS = {
 }
 
 
+GRAPH_VARIANTS = {
+    "encoder": "encoder alone",
+    "encoder_scores": "encoder trained on grounding scores",
+    "encoder_layer": "encoder with the layer",
+    "layer": "layer alone",
+}
+
+
 def report(folder: str | os.PathLike[str]) -> Report:
     """Read every ``logicmp_NAME_SEED.json`` of a folder and renew the tables and plots of its ``logicmp.md``."""
     place = Path(folder)
@@ -54,6 +63,8 @@ def report(folder: str | os.PathLike[str]) -> Report:
         "runs": _run_list(runs),
         "forms": _with_picture(form_table(runs), plots.get("forms"), "F1 of blocks on FUNSD, each seed a line"),
         "tags": tag_table(runs),
+        "graphs": graph_table(runs),
+        "iterations": iteration_table(runs),
     }
     page = place / "logicmp.md"
     write_page(page, TITLE, blocks)
@@ -90,6 +101,53 @@ def tag_table(runs: Runs) -> str:
     )
 
 
+def graph_table(runs: Runs) -> str:
+    """AUC-PR of knowledge bases, by part and variant."""
+    parts = []
+    for name, found in _of_task(runs, "graphs"):
+        names = list(found[0]["rows"]["layer"]["parts"])
+        theirs = found[0].get("paper") or {}
+        lines = []
+        for variant, label in GRAPH_VARIANTS.items():
+            rows = [run["rows"][variant] for run in found if variant in run["rows"]]
+            paper = theirs.get(variant, {})
+            lines.append(
+                (
+                    label,
+                    *(mean_and_sd((row["parts"][each]["auc_pr"] for row in rows), scale=1, digits=3) for each in names),
+                    mean_and_sd((row["auc_pr"] for row in rows), scale=1, digits=3),
+                    f"{mean(paper.values()):.2f}" if paper else NOTHING,
+                )
+            )
+        head = ("AUC-PR", *names, "mean", "paper, mean")
+        parts.append(f"**{_heading(name, found)}**\n\n{markdown_table(head, lines)}")
+    return "\n\n".join(parts) or "No run is here yet."
+
+
+def iteration_table(runs: Runs) -> str:
+    """AUC-PR of the layer alone after some numbers of iterations, of the first seed."""
+    rows: list[tuple[str, ...]] = []
+    counts: list[int] = []
+    for name, found in _of_task(runs, "graphs"):
+        by_damping: dict[float, dict[int, float]] = {}
+        for each in found[0].get("iterations", ()):
+            by_damping.setdefault(each["damping"], {})[each["iterations"]] = each["auc_pr"]
+        for damping, values in by_damping.items():
+            counts = counts or list(values)
+            shown = [f"{values[count]:.3f}" if count in values else NOTHING for count in counts]
+            rows.append((f"{experiments()[name].title}, damping {damping:g}", *shown))
+    return markdown_table(("iterations", *map(str, counts)), rows) if rows else "No run is here yet."
+
+
+def _of_task(runs: Runs, task: str) -> list[tuple[str, Sequence[Run]]]:
+    chosen = [name for name, each in experiments().items() if each.settings.get("task") == task]
+    return [(name, runs[name]) for name in chosen if name in runs]
+
+
+def _heading(name: str, found: Sequence[Run]) -> str:
+    return f"{experiments()[name].title} (seeds {', '.join(str(run['seed']) for run in found)})"
+
+
 def _table(
     runs: Runs,
     task: str,
@@ -100,10 +158,8 @@ def _table(
     paper: Mapping[str, str],
     compared: str,
 ) -> str:
-    mine = [name for name, each in experiments().items() if each.settings.get("task") == task and name in runs]
     parts = []
-    for name in mine:
-        found = runs[name]
+    for name, found in _of_task(runs, task):
         lines = []
         for variant, label in variants.items():
             rows = [run["rows"][variant] for run in found if variant in run["rows"]]
@@ -120,9 +176,8 @@ def _table(
                     *(f"{theirs[key]:.1f}" if key in theirs else NOTHING for key in paper),
                 )
             )
-        seeds = ", ".join(str(run["seed"]) for run in found)
         head = ("", *columns.values(), f"gain in {columns[compared]}", *(f"paper, {each}" for each in paper.values()))
-        parts.append(f"**{experiments()[name].title}** (seeds {seeds})\n\n{markdown_table(head, lines)}")
+        parts.append(f"**{_heading(name, found)}**\n\n{markdown_table(head, lines)}")
     return "\n\n".join(parts) or "No run is here yet."
 
 
@@ -136,13 +191,13 @@ def _gain(values: Sequence[float]) -> str:
 
 
 def _run_list(runs: Runs) -> str:
-    missing = [f"`{name}` seed {seed}" for name, seed in missing_runs("logicmp", runs)]
+    absent = [f"`{name}`" for name in family_of("logicmp") if name not in runs]
     lines = [
         f"- `{name}`: seeds {', '.join(str(run['seed']) for run in found)}; {found[0].get('machine', '')}"
         for name, found in runs.items()
     ]
-    if missing:
-        lines.append(f"- not here: {', '.join(missing)}")
+    if absent:
+        lines.append(f"- not here: {', '.join(absent)}")
     return "\n".join(lines) or "No run is here yet."
 
 
@@ -152,8 +207,7 @@ def _with_picture(text: str, picture: Path | None, caption: str) -> str:
 
 def _draw(runs: Runs, folder: Path) -> dict[str, Path]:
     """Draw each seed's F1 by variant, so that the pairing can be seen."""
-    mine = [name for name in runs if experiments()[name].settings.get("task") == "forms"]
-    found = list(chain.from_iterable(runs[name] for name in mine))
+    found = list(chain.from_iterable(runs for _, runs in _of_task(runs, "forms")))
     if len(found) < 2:
         return {}
     shown = [each for each in FORM_VARIANTS if all(each in run["rows"] for run in found)]
