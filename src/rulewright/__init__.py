@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rulewright.evaluate import explain_counts
     from rulewright.inject import ConsistencyLoss, Decoded, LogicLayer, RuleDecoder, SLrelax
     from rulewright.io import read_facts, read_rules, write_facts
-    from rulewright.learn import MarkovLogic, RuleMiner
+    from rulewright.learn import LNNLearner, MarkovLogic, RuleMiner
     from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
     from rulewright.reason import apply
 
@@ -30,6 +30,7 @@ _HOME = {
     "Engine": "engine",
     "KnowledgeBase": "data",
     "KnowledgeBaseBuilder": "data",
+    "LNNLearner": "learn",
     "LogicLayer": "inject",
     "MarkovLogic": "learn",
     "Rule": "logic",
@@ -54,6 +55,7 @@ __all__ = [
     "Engine",
     "KnowledgeBase",
     "KnowledgeBaseBuilder",
+    "LNNLearner",
     "LogicLayer",
     "MarkovLogic",
     "Rule",

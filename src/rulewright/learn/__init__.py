@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rulewright.learn.base import Learner
+    from rulewright.learn.lnn.learner import LNNLearner
     from rulewright.learn.marginals import Marginal, Marginals
     from rulewright.learn.markov import MarkovLogic
     from rulewright.learn.miner import RuleMiner
 
 _HOME = {
+    "LNNLearner": "lnn.learner",
     "Learner": "base",
     "Marginal": "marginals",
     "Marginals": "marginals",
@@ -19,7 +21,7 @@ _HOME = {
     "RuleMiner": "miner",
 }
 
-__all__ = ["Learner", "Marginal", "Marginals", "MarkovLogic", "RuleMiner"]
+__all__ = ["LNNLearner", "Learner", "Marginal", "Marginals", "MarkovLogic", "RuleMiner"]
 
 
 def __getattr__(name: str) -> object:

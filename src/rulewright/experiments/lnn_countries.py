@@ -1,0 +1,103 @@
+"""Countries S1 to S3: which region, or sub-region, is a country in? One chain template, learned by gradient."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright import datasets
+from rulewright.data import KnowledgeBase
+from rulewright.data.facts import group_by_signature
+from rulewright.experiments.catalogue import Experiment
+from rulewright.learn.lnn.learner import LNNLearner
+from rulewright.learn.lnn.ready import countries
+
+TARGET = "locatedIn"
+
+Ids = npt.NDArray[Any]
+
+
+def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Train on the questions of train, rank the candidates of every test country, and draw the rule."""
+    settings: Any = experiment.settings
+    folder.mkdir(parents=True, exist_ok=True)
+    number = int(settings["number"])
+    kb = datasets.load(f"countries_s{number}")
+    regions = top_regions(kb)
+    examples = training_examples(kb, regions if number != 2 else None)
+    tell(f"{examples.count(TARGET)} questions to train on, {kb.split('test').count(TARGET)} to test on")
+    began = time.monotonic()
+    learner = LNNLearner(
+        countries(number), places=(1,), seed=seed, folder=folder / "checkpoints", **settings["options"]
+    ).fit(kb, examples)
+    seconds = time.monotonic() - began
+    questions = kb.split("test").columns(TARGET)
+    candidates = np.unique(questions[1]) if number == 2 else regions
+    asked = (np.repeat(questions[0], len(candidates)), np.tile(candidates, len(questions[0])))
+    scores = learner.values(TARGET, asked)
+    rule = learner.rules_.rules[0]
+    tell(f"{rule}")
+    network = learner.network(TARGET)
+    picture = folder / "rule.png"
+    drawn = _draw(network, picture, tell)
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "seed": seed,
+        "rows": {"ours": {"auc_pr": trapezoid_auc_pr(scores, asked[1] == np.repeat(questions[1], len(candidates)))}},
+        "columns": ["auc_pr"],
+        "candidates": len(candidates),
+        "rules": [str(each) for each in learner.rules_],
+        "crisp": str(rule.canonical()),
+        "templates": [str(each) for each in learner.templates_],
+        "epochs": len(learner.trained_[TARGET].losses),
+        "losses": [round(each, 6) for each in learner.trained_[TARGET].losses],
+        "seconds": round(seconds, 1),
+        "picture": str(picture) if drawn else None,
+        "paper": settings.get("paper"),
+    }
+
+
+def top_regions(kb: KnowledgeBase) -> Ids:
+    """Return the regions that lie in nothing else: Africa, the Americas, Asia, Europe and Oceania."""
+    inner, outer = kb.columns(TARGET)
+    return np.setdiff1d(outer, inner)
+
+
+def training_examples(kb: KnowledgeBase, answers: Ids | None) -> KnowledgeBase:
+    """Return the questions of train, of one kind of answer where one is given: train of S1 has both."""
+    train = kb.split("train")
+    columns = train.columns(TARGET)
+    if answers is not None:
+        kept = np.isin(columns[1], answers)
+        columns = tuple(column[kept] for column in columns)
+    return train.derived(group_by_signature(train.predicates, {TARGET: columns}))
+
+
+def trapezoid_auc_pr(scores: Ids, truth: Ids) -> float:
+    """Return the area under the precision-recall curve, its points joined by straight lines.
+
+    >>> trapezoid_auc_pr(np.array([3.0, 2.0, 1.0]), np.array([True, True, False]))
+    1.0
+    """
+    from sklearn.metrics import auc, precision_recall_curve  # type: ignore[import-untyped]
+
+    precision, recall, _ = precision_recall_curve(truth, scores)
+    return float(auc(recall, precision))
+
+
+def _draw(network: Any, path: Path, tell: Callable[[str], None]) -> bool:
+    from rulewright.errors import MissingExtraError
+    from rulewright.experiments.lnn_pictures import draw_rule_tree
+
+    try:
+        draw_rule_tree(path, network)
+    except MissingExtraError as error:
+        tell(f"no picture: {error}")
+        return False
+    return True

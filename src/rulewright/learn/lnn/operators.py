@@ -1,0 +1,365 @@
+"""Logical neurons: connectives whose parameters are learned and never leave the shape of the connective.
+
+Truth values are in [0, 1]; an operator takes a tensor whose last dimension holds its inputs. While training, values are
+clamped leakily, so that gradients pass where a connective is exactly true or false; `eval()` clamps hard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rulewright.errors import DataError
+from rulewright.learn.lnn import polyhedron
+
+LEAK = 0.01
+"""The slope of the clamp outside [0, 1] while training, unless an operator's ``leak`` says otherwise."""
+
+Form = Literal["lnn", "product", "lukasiewicz"]
+Mixture = Literal["pred", "attention"]
+
+_MATTERS = 0.01  # a weight below this share of the largest one plays no part
+_WHOLE_TABLE = 4  # inputs up to which a truth table has all its rows
+
+
+class Operator(nn.Module):
+    """A connective of ``arity`` truth values; without parameters unless a kind of it has some."""
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+
+    def __init__(self, arity: int) -> None:
+        super().__init__()
+        if arity < 1:
+            raise DataError(f"an operator needs at least one input, got {arity}")
+        self.arity = arity
+        self.leak = LEAK
+
+    def clamp(self, values: Tensor) -> Tensor:
+        """Return ``min(1, max(0, x))``, in training plus a small multiple of what is cut off."""
+        inside = values.clamp(0, 1)
+        return inside + self.leak * (values - inside) if self.training else inside
+
+    def penalty(self) -> Tensor:
+        """Return by how much relaxed constraints are broken; 0 where they hold by construction."""
+        return torch.zeros((), dtype=torch.float64)
+
+    def project_(self) -> None:
+        """Move parameters below 0, which count as 0, to 0, so that gradients can lift them again."""
+        with torch.no_grad():
+            for each in self.parameters():
+                each.clamp_(min=0)
+
+    def values(self) -> tuple[float, ...]:
+        """Return what was learned, as it is printed: β and the weights; nothing where there is nothing to learn."""
+        return ()
+
+    def load_values(self, values: Sequence[float]) -> None:
+        """Take up what `values` returned."""
+        if len(values):
+            raise DataError(f"{self.name} has no parameters, got {len(values)}")
+
+    def weights(self) -> Tensor:
+        """Return the weight of every input."""
+        return torch.ones(self.arity, dtype=torch.float64)
+
+    def sparsity(self) -> float:
+        """Return the share of inputs that play no part: their weight is below 1 % of the largest."""
+        weights = self.weights().detach()
+        return float((weights < _MATTERS * weights.max().clamp(min=1e-12)).double().mean())
+
+    def truth_table(self) -> list[tuple[tuple[int, ...], float]]:
+        """Return the value at 0/1 inputs: all of them up to four inputs, beyond with at most one that differs."""
+        if self.arity <= _WHOLE_TABLE:
+            corners = np.array(list(product((0, 1), repeat=self.arity)))
+        else:
+            one = np.vstack([np.zeros(self.arity, dtype=int), np.eye(self.arity, dtype=int)])
+            corners = np.vstack([one, 1 - one[::-1]])
+        training = self.training
+        self.eval()
+        with torch.no_grad():
+            found = self(torch.from_numpy(corners).double()).tolist()
+        self.train(training)
+        return [(tuple(map(int, row)), value) for row, value in zip(corners, found, strict=True)]
+
+    def describe(self, names: Sequence[str] | None = None) -> str:
+        """Write weights, truth table and sparsity, the inputs by name.
+
+        >>> print(And(2, alpha=0.8).describe(["p", "q"]))
+        LNN-∧(p, q)  β = 1.400, w = p 1.500, q 1.500; sparsity 0 %
+          p q | value
+          0 0 | 0.000
+          0 1 | 0.000
+          1 0 | 0.000
+          1 1 | 1.000
+        """
+        inputs = list(names or (f"x{number + 1}" for number in range(self.arity)))
+        if len(inputs) != self.arity:
+            raise DataError(f"{self.name} has {self.arity} inputs, got {len(inputs)} names")
+        learned = self.values()
+        parts = f"{self.name}({', '.join(inputs)})"
+        if learned:
+            weights = ", ".join(f"{name} {value:.3f}" for name, value in zip(inputs, learned[1:], strict=True))
+            parts += f"  β = {learned[0]:.3f}, w = {weights}; sparsity {self.sparsity():.0%}".replace("%", " %")
+        lines = [parts, "  " + " ".join(inputs) + " | value"]
+        for row, value in self.truth_table():
+            bits = " ".join(f"{bit:<{len(name)}}" for bit, name in zip(row, inputs, strict=True))
+            lines.append(f"  {bits} | {value:.3f}")
+        return "\n".join(lines)
+
+    def extra_repr(self) -> str:
+        """Write the arity and what was learned."""
+        learned = ", ".join(f"{value:.3f}" for value in self.values())
+        return f"{self.arity}" + (f", [{learned}]" if learned else "")
+
+
+class Not(Operator):
+    """``1 − x``; of what is above 1 (sums can be) 0."""
+
+    kind, name = "not", "¬"
+
+    def __init__(self, arity: int = 1) -> None:
+        super().__init__(arity)
+        if arity != 1:
+            raise DataError(f"negation has one input, got {arity}")
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Negate; the last dimension is of size one and goes."""
+        return 1 - values[..., 0].clamp(max=1)
+
+
+class And(Operator):
+    """``LNN-∧(x; β, w) = relu1(β − Σ w_i (1 − x_i))`` with ``β − α w_i ≤ 1 − α`` and ``β − (1 − α) Σ w ≥ α``.
+
+    (β, w) is the vertex of the feasible cone plus its rays times ``μ ≥ 0``, so the constraints hold whatever the
+    parameters are. An α that no weights satisfy (``α ≤ n / (n + 1)``) is refused, unless ``slack`` is given: then only
+    the constraints that make it Boolean at 0/1 hold by construction (those of α = 1), and `penalty` is slack times the
+    sum of what the others lack.
+
+    >>> operator = And(2, alpha=0.8).eval()
+    >>> operator(torch.tensor([[1.0, 1.0], [1.0, 0.5], [0.0, 1.0]]).double()).tolist()
+    [1.0, 0.65, 0.0]
+    >>> And(2, alpha=0.65)
+    Traceback (most recent call last):
+    ...
+    rulewright.errors.DataError: no conjunction of 2 inputs has alpha 0.65; alpha must be > 0.666667 (n / (n + 1)), ...
+    """
+
+    kind, name = "and", "LNN-∧"
+    vertex: Tensor
+    rays: Tensor
+    lows: Tensor
+    limits: Tensor
+
+    def __init__(self, arity: int, *, alpha: float = 0.95, slack: float | None = None) -> None:
+        super().__init__(arity)
+        polyhedron.check_alpha(alpha)
+        if slack is not None and not slack > 0:
+            raise DataError(f"slack must be > 0, got {slack}")
+        self.alpha, self.slack = alpha, slack
+        self.relaxed = slack is not None and not polyhedron.is_feasible(arity, alpha)
+        cone = polyhedron.conjunctive_cone(arity, 1.0 if self.relaxed else alpha)
+        matrix, limits = polyhedron.constraints(arity, alpha)
+        for buffer, array in (("vertex", cone.vertex), ("rays", cone.rays), ("lows", matrix), ("limits", limits)):
+            self.register_buffer(buffer, torch.from_numpy(array), persistent=False)
+        self.rates = nn.Parameter(torch.zeros(arity + 1, dtype=torch.float64))
+
+    def point(self) -> Tensor:
+        """Return (β, w_1, …, w_n)."""
+        return self.vertex + self.rates.clamp(min=0) @ self.rays
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Combine the last dimension."""
+        point = self.point()
+        return self.clamp(point[0] - (1 - values) @ point[1:])
+
+    def penalty(self) -> Tensor:
+        """Return slack times the sum of ``max(0, A z − b)``."""
+        if not self.relaxed or self.slack is None:
+            return super().penalty()
+        return self.slack * (self.lows @ self.point() - self.limits).clamp(min=0).sum()
+
+    def weights(self) -> Tensor:
+        """Return w."""
+        return self.point()[1:]
+
+    def values(self) -> tuple[float, ...]:
+        """Return (β, w_1, …, w_n)."""
+        return tuple(self.point().detach().tolist())
+
+    def load_values(self, values: Sequence[float]) -> None:
+        """Find the multiples of the rays that give (β, w), which must satisfy the constraints."""
+        if len(values) != self.arity + 1:
+            raise DataError(f"{self.name} of {self.arity} inputs has {self.arity + 1} parameters, got {len(values)}")
+        offset = torch.tensor([float(each) for each in values], dtype=torch.float64) - self.vertex
+        rates = torch.linalg.solve(self.rays.T, offset)
+        if bool((rates < -1e-6).any()):
+            raise DataError(f"{self.name} with alpha {self.alpha} cannot have the parameters {list(values)}")
+        with torch.no_grad():
+            self.rates.copy_(rates.clamp(min=0))
+
+
+class Or(And):
+    """``LNN-∨(x) = 1 − LNN-∧(1 − x) = 1 − relu1(β − Σ w_i x_i)``, under the constraints of `And`.
+
+    >>> Or(2, alpha=0.8).truth_table()
+    [((0, 0), 0.0), ((0, 1), 1.0), ((1, 0), 1.0), ((1, 1), 1.0)]
+    """
+
+    kind, name = "or", "LNN-∨"
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Combine the last dimension."""
+        return 1 - super().forward(1 - values)
+
+
+class ProductAnd(Operator):
+    """``Π x_i``."""
+
+    kind, name = "and", "product ∧"
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Combine the last dimension."""
+        return values.prod(dim=-1)
+
+
+class ProductOr(Operator):
+    """``1 − Π (1 − x_i)``."""
+
+    kind, name = "or", "product ∨"
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Combine the last dimension."""
+        return 1 - (1 - values.clamp(max=1)).prod(dim=-1)
+
+
+class LukasiewiczAnd(Operator):
+    """``max(0, Σ x_i − (n − 1))``."""
+
+    kind, name = "and", "Łukasiewicz ∧"
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Combine the last dimension."""
+        return self.clamp(values.sum(dim=-1) - (self.arity - 1))
+
+
+class LukasiewiczOr(Operator):
+    """``min(1, Σ x_i)``."""
+
+    kind, name = "or", "Łukasiewicz ∨"
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Combine the last dimension."""
+        return self.clamp(values.sum(dim=-1))
+
+
+class Mixer(Operator):
+    """What a leaf is made of: a weighted sum of predicates, then a function of the sum alone."""
+
+    def mixed(self, total: Tensor) -> Tensor:
+        """Return the truth value of a weighted sum."""
+        raise NotImplementedError
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Combine the last dimension."""
+        return self.mixed(values @ self.weights())
+
+
+class Pred(Mixer):
+    """``LNN-pred(x) = 1 − relu1(β − Σ w_P x_P)`` with ``w ≥ 0`` and β = 1, so that what no predicate holds of is false.
+
+    Weights start small: sums beyond 1 are cut off and learn nothing.
+
+    >>> operator = Pred(3)
+    >>> operator.load_values([1.0, 0.0, 0.4, 2.0])
+    >>> [value for _, value in operator.truth_table()][:3], round(operator.sparsity(), 2)
+    ([0.0, 1.0, 0.4], 0.33)
+    """
+
+    kind, name = "pred", "LNN-pred"
+
+    def __init__(self, arity: int, *, start: float = 1e-3) -> None:
+        super().__init__(arity)
+        self.raw = nn.Parameter(torch.full((arity,), start, dtype=torch.float64))
+
+    def weights(self) -> Tensor:
+        """Return w."""
+        return self.raw.clamp(min=0)
+
+    def mixed(self, total: Tensor) -> Tensor:
+        """Return ``1 − relu1(1 − total)``."""
+        return 1 - self.clamp(1 - total)
+
+    def values(self) -> tuple[float, ...]:
+        """Return (β, w_1, …, w_n)."""
+        return (1.0, *self.weights().detach().tolist())
+
+    def load_values(self, values: Sequence[float]) -> None:
+        """Take up (1, w_1, …, w_n)."""
+        if len(values) != self.arity + 1 or values[0] != 1 or min(values) < 0:
+            raise DataError(f"{self.name} has β = 1 and {self.arity} weights >= 0, got {list(values)}")
+        with torch.no_grad():
+            self.raw.copy_(torch.tensor([float(each) for each in values[1:]], dtype=torch.float64))
+
+
+class Attention(Mixer):
+    """``Σ softmax(a)_P x_P``, as in NeuralLP."""
+
+    kind, name = "attention", "attention"
+
+    def __init__(self, arity: int) -> None:
+        super().__init__(arity)
+        self.raw = nn.Parameter(torch.zeros(arity, dtype=torch.float64))
+
+    def weights(self) -> Tensor:
+        """Return the softmax."""
+        return self.raw.softmax(dim=0)
+
+    def project_(self) -> None:
+        """Do nothing: there are no constraints."""
+
+    def mixed(self, total: Tensor) -> Tensor:
+        """Return the sum itself."""
+        return total
+
+    def values(self) -> tuple[float, ...]:
+        """Return (0, w_1, …, w_n)."""
+        return (0.0, *self.weights().detach().tolist())
+
+    def load_values(self, values: Sequence[float]) -> None:
+        """Take up (0, w_1, …, w_n)."""
+        if len(values) != self.arity + 1 or min(values) < 0 or not sum(values[1:]) > 0:
+            raise DataError(f"{self.name} has 0 and {self.arity} weights >= 0 that sum to 1, got {list(values)}")
+        with torch.no_grad():
+            self.raw.copy_(torch.tensor([float(each) for each in values[1:]], dtype=torch.float64).clamp(1e-12).log())
+
+
+_CONNECTIVES: Mapping[tuple[str, str], type[Operator]] = {
+    ("and", "product"): ProductAnd,
+    ("or", "product"): ProductOr,
+    ("and", "lukasiewicz"): LukasiewiczAnd,
+    ("or", "lukasiewicz"): LukasiewiczOr,
+}
+
+
+def connective(kind: str, form: Form, arity: int, *, alpha: float, slack: float | None = None) -> Operator:
+    """Build an "and" or an "or"; ``lnn`` learns, ``product`` and ``lukasiewicz`` have nothing to learn."""
+    if form == "lnn":
+        return (And if kind == "and" else Or)(arity, alpha=alpha, slack=slack)
+    if (kind, form) not in _CONNECTIVES:
+        raise DataError(f"connectives must be 'lnn', 'product' or 'lukasiewicz', got {form!r}")
+    return _CONNECTIVES[kind, form](arity)
+
+
+def mixer(kind: Mixture, arity: int, *, start: float = 1e-3) -> Mixer:
+    """Build what a leaf is made of."""
+    if kind == "pred":
+        return Pred(arity, start=start)
+    if kind == "attention":
+        return Attention(arity)
+    raise DataError(f"leaves must be 'pred' or 'attention', got {kind!r}")
