@@ -11,7 +11,6 @@ import pytest
 import torch
 from real_data import DATA, needs_data
 
-import rulewright.inject
 from rulewright.errors import UnknownNameError
 from rulewright.experiments import Experiment, find
 from rulewright.experiments import logicmp_tags as family
@@ -39,6 +38,7 @@ SETTINGS = {
     "iterations": 3,
     "rule_weight": "learn",
     "initial_weight": 1.0,
+    "list_weights": [0.1, 1.0],
     "slrelax_weight": 0.1,
     "logicdist": {"strength": 6.0, "decay": 0.9, "limit": 0.5},
 }
@@ -144,39 +144,34 @@ def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     json.dumps(found)
 
 
-class PlainLayer(torch.nn.Module):
-    """Stands for the layer: it only looks at what it is given."""
-
-    def __init__(self, rules, *, iterations, initial_weight):
-        super().__init__()
-        self.rules, self.weight = rules, torch.nn.Parameter(torch.ones(len(rules.formulas)))
-
-    def forward(self, logits, *, evidence, mask):
-        assert set(evidence) == {each for each in ("next", "samelist") if each in str(self.rules)}
-        return {"label": logits["label"] * self.weight.mean()}
-
-
-class PlainPenalty(torch.nn.Module):
-    """Stands for SLrelax."""
-
-    def __init__(self, rules):
-        super().__init__()
-
-    def forward(self, logits, *, evidence, mask):
-        return logits["label"][mask["token"]].square().mean()
-
-
 def test_the_variants_with_a_layer_and_with_a_penalty(task, monkeypatch, tmp_path):
     monkeypatch.setattr(family, "load_task", lambda: task)
-    monkeypatch.setattr(rulewright.inject, "LogicLayer", PlainLayer, raising=False)
-    monkeypatch.setattr(rulewright.inject, "SLrelax", PlainPenalty, raising=False)
-    variants = ["slrelax", "layer_adjacent", "layer_adjacent_list"]
+    variants = ["slrelax", "layer_adjacent", "layer_trained_list"]
     experiment = Experiment("logicmp/x", "made up", {**SETTINGS, "variants": variants})
     found = family.run(experiment, seed=0, folder=tmp_path, tell=lambda line: None)
-    assert list(found["rows"]) == variants and not found["against_plain"]
-    parameters = [found["rows"][name]["parameters"] for name in variants]
-    assert np.diff(parameters).tolist() == [2, 2]
-    assert "samelist" in found["rows"]["layer_adjacent_list"]["learned_rules"]
+    rows = found["rows"]
+    assert list(rows) == ["slrelax", "layer_adjacent", "layer_adjacent_list", "layer_trained_list"]
+    assert not found["against_plain"]
+    assert np.diff([rows[name]["parameters"] for name in variants]).tolist() == [2, 2]
+    adjacent = rows["layer_adjacent"]["learned_rules"]
+    assert "samelist" not in adjacent and "samelist" in rows["layer_trained_list"]["learned_rules"]
+    added = rows["layer_adjacent_list"]["learned_rules"].splitlines()
+    assert set(adjacent.splitlines()) < set(added), "list rules stand behind the rules that were learned"
+    assert sum("samelist(T, U) =>" in line for line in added) == 2
+
+
+def test_the_weight_of_list_rules_is_the_best_on_the_selection_part(task, monkeypatch, tmp_path):
+    monkeypatch.setattr(family, "load_task", lambda: task)
+    settings = {**SETTINGS, "variants": ["layer_adjacent"], "list_weights": [1.0, 0.1, 5.0]}
+    told: list[str] = []
+    found = family.run(Experiment("logicmp/x", "made up", settings), seed=0, folder=tmp_path, tell=told.append)
+    tried = [line.split(" ")[4].rstrip(":") for line in told if line.startswith("list rules")]
+    scores = [float(line.rsplit(" ", 1)[1]) for line in told if line.startswith("list rules")]
+    assert tried == ["0.1", "1", "5"]
+    row = found["rows"]["layer_adjacent_list"]
+    assert row["selection_f1"] == pytest.approx(max(scores), abs=1e-4)
+    best = float(tried[scores.index(max(scores))])
+    assert f"\n{best} samelist(T, U)" in row["learned_rules"]
 
 
 def test_unknown_names(task):

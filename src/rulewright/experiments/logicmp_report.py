@@ -41,7 +41,8 @@ TAG_VARIANTS = {
     "logicdist_p": "LogicDist, student p",
     "logicdist_q": "LogicDist, teacher q",
     "layer_adjacent": "layer, adjacent rules",
-    "layer_adjacent_list": "layer, adjacent and list rules",
+    "layer_adjacent_list": "layer, adjacent rules, and list rules added",
+    "layer_trained_list": "layer, trained with adjacent and list rules",
 }
 
 
