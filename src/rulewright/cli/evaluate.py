@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rulewright.cli.console import print_json, print_line, print_table, warn
+from rulewright.cli.evaluate_kbc import evaluate_kbc
 from rulewright.cli.evaluate_scores import evaluate_scores
 from rulewright.errors import DataError
 
@@ -32,16 +33,22 @@ def evaluate(
         str,
         typer.Argument(
             help="What was predicted, or - for standard input. docre: a JSON list of {title, h_idx, t_idx, r}; "
-            "classification: scores as infer -o writes them."
+            "classification: scores as infer -o writes them; kbc: rules, which answer questions about the graph."
         ),
     ],
     gold: Annotated[
         str,
-        typer.Argument(help="What is true. docre: documents in DocRED's JSON; classification: facts, true and false."),
+        typer.Argument(
+            help="What is true. docre: documents in DocRED's JSON; classification: facts, true and false; "
+            "kbc: a folder with the facts and a split of questions."
+        ),
     ],
     task: Annotated[
-        Literal["docre", "classification"],
-        typer.Option(help="docre: relations between entities of documents; classification: atoms, by AUC-PR."),
+        Literal["docre", "classification", "kbc"],
+        typer.Option(
+            help="docre: relations between entities of documents; classification: atoms, by AUC-PR; "
+            "kbc: the filtered rank of right answers."
+        ),
     ],
     train: Annotated[
         str | None, typer.Option(help="What training has seen, for Ign F1: a .fact file, or documents.")
@@ -71,6 +78,15 @@ def evaluate(
     ] = None,
     resamples: Annotated[int, typer.Option(min=1, help="How often the comparison draws documents.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same interval.")] = 0,
+    split: Annotated[str, typer.Option(help="kbc: the split whose facts are asked for.")] = "test",
+    ties: Annotated[
+        Literal["mean", "optimistic", "pessimistic"],
+        typer.Option(help="kbc: the rank among candidates of equal score."),
+    ] = "mean",
+    aggregation: Annotated[
+        Literal["weight", "noisy-or", "max"],
+        typer.Option(help="kbc: how rules that agree add up: learned weights, 1 − Π(1 − confidence), or the highest."),
+    ] = "weight",
     json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
 ) -> None:
     """Compare predictions with what is true.
@@ -81,6 +97,9 @@ def evaluate(
         raise typer.BadParameter("only PRED can be standard input")
     if task == "classification":
         evaluate_scores(pred, gold, json=json)
+        return
+    if task == "kbc":
+        evaluate_kbc(pred, gold, split=split, ties=ties, aggregation=aggregation, by_relation=by_relation, json=json)
         return
     if by_rule and rules is None:
         raise typer.BadParameter("--by-rule needs --rules")

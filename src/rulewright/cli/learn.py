@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from rulewright.cli.console import print_json, print_line, print_table, progress, warn
 
+if TYPE_CHECKING:
+    from rulewright.data import KnowledgeBase
+    from rulewright.logic import RuleSet
+
 
 def learn(
     facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
-    learner: Annotated[Literal["mine"], typer.Option(help="How to learn: mine counts all chain rules.")] = "mine",
+    learner: Annotated[
+        Literal["mine", "lnn"],
+        typer.Option(help="How to learn: mine counts all chain rules; lnn weighs paths to complete the graph."),
+    ] = "mine",
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the rules here (.rules, or -).")] = None,
-    max_length: Annotated[int, typer.Option(min=1, max=4, help="The longest body.")] = 2,
-    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Leave out rules with less.")] = 0.9,
-    min_support: Annotated[int, typer.Option(min=1, help="Leave out rules that hold less often.")] = 1,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, max=5, help="The longest body: 2 unless told, 3 with lnn.")
+    ] = None,
+    min_confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Leave out rules with less: 0.9 unless told, 0 with lnn.")
+    ] = None,
+    min_support: Annotated[
+        int | None, typer.Option(min=1, help="Leave out rules that hold less often: 1 unless told, 2 with lnn.")
+    ] = None,
     min_coverage: Annotated[float | None, typer.Option(min=0, max=1, help="Leave out rules with less.")] = None,
     confidence: Annotated[
         Literal["groundings", "pairs", "pca", "beta"], typer.Option(help="What the confidence is counted over.")
@@ -28,6 +41,13 @@ def learn(
     no_inverses: Annotated[bool, typer.Option("--no-inverses", help="Walk relations forwards only.")] = False,
     no_repeated: Annotated[bool, typer.Option("--no-repeated", help="No body with one relation twice.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Leave out what shorter rules make superfluous.")] = False,
+    constants: Annotated[
+        int, typer.Option(min=0, max=2, help="lnn: relations in the body of rules that name entities, 0 for none.")
+    ] = 1,
+    questions: Annotated[int, typer.Option(min=1, help="lnn: facts of each relation to learn from.")] = 500,
+    folder: Annotated[
+        str | None, typer.Option(help="lnn: keep what is learned here; the same call goes on where it stopped.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many rules the table shows.")] = 20,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of samples on large graphs.")] = 0,
@@ -41,25 +61,32 @@ def learn(
     from rulewright.learn import RuleMiner
 
     kb = read_facts(facts)
-    given = {"min_coverage": min_coverage, "loops": loops}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    chosen |= {"inverses": False} if no_inverses else {}
-    chosen |= {"repeated": False} if no_repeated else {}
-    with progress("mining") as advance:
-        miner = RuleMiner(
-            preset=preset,
-            targets=target,
-            prune=prune,
-            seed=seed,
-            memory_limit=memory_limit,
-            progress=lambda length, done, total: advance((length - 1) * total + done, max_length * total),
-            max_length=max_length,
-            min_confidence=min_confidence,
-            min_support=min_support,
-            confidence=confidence,
-            **chosen,
-        ).fit(kb)
-    rules = miner.rules_
+    if learner == "lnn":
+        rules = _mixture(kb, target, max_length, min_confidence, min_support, constants, questions, folder, seed)
+    else:
+        given = {"min_coverage": min_coverage, "loops": loops}
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        chosen |= {"inverses": False} if no_inverses else {}
+        chosen |= {"repeated": False} if no_repeated else {}
+        longest = max_length or 2
+        with progress("mining") as advance:
+            rules = (
+                RuleMiner(
+                    preset=preset,
+                    targets=target,
+                    prune=prune,
+                    seed=seed,
+                    memory_limit=memory_limit,
+                    progress=lambda length, done, total: advance((length - 1) * total + done, longest * total),
+                    max_length=longest,
+                    min_confidence=0.9 if min_confidence is None else min_confidence,
+                    min_support=min_support or 1,
+                    confidence=confidence,
+                    **chosen,
+                )
+                .fit(kb)
+                .rules_
+            )
     told = f"{len(rules):,} rules from {kb.n_facts:,} facts"
     if output is not None:
         write_rules(rules, output)
@@ -72,8 +99,44 @@ def learn(
         return
     columns = rules[:limit].columns()
     if len(rules):
-        shown = [name for name in ("confidence", "support", "body", "pairs", "pca", "coverage") if name in columns]
+        figures = ("confidence", "weight", "weight_inverse", "support", "body", "pairs", "pca", "coverage")
+        shown = [name for name in figures if name in columns]
         texts = [text.split(" :: ")[-1] for text in map(str, columns["rule"])]
-        print_table((*shown, "rule"), list(zip(*(columns[name] for name in shown), texts, strict=True)))
+        print_table((*shown, "rule"), list(zip(*(_told(columns[name]) for name in shown), texts, strict=True)))
         print_line()
     print_line(told + (f"; {limit} are shown" if len(rules) > limit else ""))
+
+
+def _told(column: list[object]) -> list[object]:
+    return ["" if value is None else value for value in column]
+
+
+def _mixture(
+    kb: KnowledgeBase,
+    targets: list[str] | None,
+    max_length: int | None,
+    min_confidence: float | None,
+    min_support: int | None,
+    constants: int,
+    questions: int,
+    folder: str | None,
+    seed: int,
+) -> RuleSet:
+    from rulewright.learn.completion import PathMixture
+
+    with progress("learning") as advance:
+        return (
+            PathMixture(
+                targets=targets,
+                seed=seed,
+                folder=folder,
+                progress=advance,
+                max_length=max_length or 3,
+                min_confidence=min_confidence or 0.0,
+                min_support=min_support or 2,
+                constants=constants,
+                questions=questions,
+            )
+            .fit(kb)
+            .rules_
+        )

@@ -1,0 +1,61 @@
+"""Learned targets on disk: a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from rulewright.data import KnowledgeBase
+from rulewright.errors import FileError
+from rulewright.files import write_text
+from rulewright.learn.completion_target import MixtureOptions, Target
+from rulewright.reason.evidence import RuleTable
+
+_COLUMNS = ("path", "kind", "constant", "end")
+
+
+class SavedTargets:
+    """A folder with a file for each target, of one data set and one choice of options."""
+
+    def __init__(self, folder: str | os.PathLike[str], kb: KnowledgeBase, options: MixtureOptions, seed: int) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        wanted = {
+            "options": asdict(options),
+            "seed": seed,
+            "entities": kb.n_entities,
+            "relations": len(kb.predicates),
+            "facts": kb.n_facts,
+        }
+        settings = self.folder / "settings.json"
+        if settings.exists():
+            if json.loads(settings.read_text(encoding="utf-8")) != wanted:
+                raise FileError(f"{settings} is of a run with other facts or options; choose another folder")
+        else:
+            write_text(settings, json.dumps(wanted, indent=1) + "\n")
+
+    def _file(self, relation: int) -> Path:
+        return self.folder / f"target_{relation}.npz"
+
+    def load(self, relation: int) -> Target | None:
+        """Return a target that was learned before."""
+        file = self._file(relation)
+        if not file.exists():
+            return None
+        with np.load(file, allow_pickle=False) as held:
+            paths = tuple(tuple(each) for each in json.loads(str(held["paths"])))
+            table = RuleTable(relation, paths, *(held[name] for name in _COLUMNS))
+            return Target(table, held["weights"], held["support"], held["body"])
+
+    def save(self, target: Target) -> None:
+        """Keep a target, in one step."""
+        file = self._file(target.table.relation)
+        columns = {name: getattr(target.table, name) for name in _COLUMNS}
+        figures = {name: getattr(target, name) for name in ("weights", "support", "body")}
+        part = file.with_suffix(".part.npz")
+        np.savez_compressed(part, paths=np.array(json.dumps(target.table.paths)), **columns, **figures)
+        part.replace(file)

@@ -1,0 +1,269 @@
+"""Which rules speak for which answers: a table of the rules for one question, and its firings by sparse products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from rulewright.engine.walks import Graph, Hidden, Ids, Path, mirrored
+
+CLOSED, ANSWER, ASKED = 0, 1, 2
+ANY = -1
+
+
+@dataclass(frozen=True)
+class RuleTable:
+    """Rules for the question ``r(X, ?)``, as columns; ``relation`` is ``2r``, or ``2r + 1`` for ``r(?, X)``.
+
+    Each rule has a path ``P`` (a row of ``paths``) and one of three kinds:
+
+    - ``CLOSED``: ``r(X, Y) ← P(X, Y)``; the empty path says ``X = Y``.
+    - ``ANSWER``: ``r(X, c) ← P(X, d)``, or ``← P(X, Z)`` where the end ``d`` is ``ANY``; ``constant`` is ``c``.
+    - ``ASKED``: ``r(c, Y) ← P(Y, d)``: it speaks only where the question is about ``c``.
+    """
+
+    relation: int
+    paths: tuple[Path, ...]
+    path: Ids
+    kind: Ids
+    constant: Ids
+    end: Ids
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+    def kept(self, keep: npt.NDArray[np.bool_] | Ids) -> RuleTable:
+        """Return some of the rules."""
+        return RuleTable(
+            self.relation, self.paths, self.path[keep], self.kind[keep], self.constant[keep], self.end[keep]
+        )
+
+    @classmethod
+    def of_paths(cls, relation: int, paths: Sequence[Path]) -> RuleTable:
+        """Return a table of closed rules."""
+        count = len(paths)
+        none = np.full(count, ANY, dtype=np.int64)
+        return cls(relation, tuple(paths), np.arange(count), np.zeros(count, dtype=np.int64), none, none)
+
+    def joined(self, other: RuleTable) -> RuleTable:
+        """Return the rules of both."""
+        paths = dict.fromkeys((*self.paths, *other.paths))
+        place = {path: number for number, path in enumerate(paths)}
+        moved = [np.array([place[path] for path in each.paths], dtype=np.int64)[each.path] for each in (self, other)]
+        columns = (np.concatenate([getattr(self, n), getattr(other, n)]) for n in ("kind", "constant", "end"))
+        return RuleTable(self.relation, tuple(paths), np.concatenate(moved), *columns)
+
+
+class Firings:
+    """That rule ``rule[k]`` speaks for entity ``candidate[k]`` as the answer to question ``row[k]``.
+
+    Where ``wanted`` (question × entity) is given, only these candidates are looked at.
+    """
+
+    def __init__(self, wanted: npt.NDArray[np.bool_] | None = None) -> None:
+        self._wanted = wanted
+        self._parts: list[tuple[Ids, Ids, Ids]] = []
+
+    def narrowed(self, row: Ids, candidate: Ids, rule: Ids) -> tuple[Ids, Ids, Ids]:
+        """Leave out the candidates that are not looked at."""
+        if self._wanted is None:
+            return row, candidate, rule
+        keep = np.flatnonzero(self._wanted[row, candidate])
+        return row[keep], candidate[keep], rule[keep]
+
+    def add(self, row: Ids, candidate: Ids, rule: Ids) -> None:
+        """Take in more."""
+        self._parts.append(self.narrowed(row, candidate, rule))
+
+    def columns(self) -> tuple[Ids, Ids, Ids]:
+        """Return all as three columns."""
+        empty = np.zeros(0, dtype=np.int64)
+        row, candidate, rule = (np.concatenate([empty, *(part[place] for part in self._parts)]) for place in range(3))
+        return row, candidate, rule
+
+
+class Totals:
+    """Sums the weights of rules as they speak, so that their firings need not be held."""
+
+    def __init__(self, rows: int, entities: int, weights: npt.NDArray[np.float64]) -> None:
+        self.scores = np.zeros((rows, entities))
+        self._weights = weights
+
+    def narrowed(self, row: Ids, candidate: Ids, rule: Ids) -> tuple[Ids, Ids, Ids]:
+        """Leave out nothing."""
+        return row, candidate, rule
+
+    def add(self, row: Ids, candidate: Ids, rule: Ids) -> None:
+        """Take in more."""
+        np.add.at(self.scores.reshape(-1), row * self.scores.shape[1] + candidate, self._weights[rule])
+
+
+class Evidence:
+    """Runs the rules of a table on a graph.
+
+    >>> from rulewright.data import KnowledgeBase
+    >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+    >>> table = RuleTable.of_paths(0, [(0, 0), (1,)])
+    >>> row, candidate, rule = Evidence(Graph.of(kb), table).firings(np.array([0, 1]))
+    >>> list(zip(row.tolist(), candidate.tolist(), rule.tolist()))  # ann → cid by rule 0, bob → ann by rule 1
+    [(0, 2, 0), (1, 0, 1)]
+    """
+
+    def __init__(self, graph: Graph, table: RuleTable) -> None:
+        self.graph, self.table = graph, table
+        order = np.lexsort((table.end, table.kind, table.path))
+        walked = table.kind[order] != ASKED
+        self._order = order[walked]
+        self._asked = order[~walked][np.argsort(table.constant[order[~walked]], kind="stable")]
+        self._wanted = {table.paths[number] for number in np.unique(table.path[self._order])}
+        self._trie = _prefixes(self._wanted)
+        self._number = {path: number for number, path in enumerate(table.paths)}
+
+    def firings(
+        self, entities: Ids, hidden: Hidden | None = None, *, wanted: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[Ids, Ids, Ids]:
+        """Return (row, candidate, rule) for questions about ``entities``, each on the graph without its hidden edge.
+
+        ``wanted`` (question × entity) says which candidates to look at, where not at all.
+        """
+        found = Firings(wanted)
+        self.tell(entities, found, hidden)
+        return found.columns()
+
+    def scores(
+        self, entities: Ids, weights: npt.NDArray[np.float64], hidden: Hidden | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return the sum of the weights of the rules that speak for each candidate: a row for each question."""
+        totals = Totals(len(entities), self.graph.entities, weights)
+        self.tell(entities, totals, hidden)
+        return totals.scores
+
+    def tell(self, entities: Ids, found: Firings | Totals, hidden: Hidden | None = None) -> None:
+        """Hand over the firings of questions about ``entities`` as they are found."""
+        if self._trie:
+            self._descend((), self.graph.start(entities), hidden, found)
+        self._ask(np.asarray(entities), hidden, found)
+
+    def _descend(self, path: Path, state: sparse.csr_array, hidden: Hidden | None, found: Firings | Totals) -> None:
+        if path in self._wanted:
+            self._emit(self._number[path], state, found)
+        for step in self._trie.get(path, ()):
+            after = self.graph.step(state, step, hidden)
+            if after.nnz:
+                self._descend((*path, step), after, hidden, found)
+
+    @cached_property
+    def _bounds(self) -> Ids:
+        return np.searchsorted(self.table.path[self._order], np.arange(len(self.table.paths) + 1))
+
+    def _emit(self, number: int, state: sparse.csr_array, found: Firings | Totals) -> None:
+        """Let all rules with a path speak, given where the walkers came to."""
+        table = self.table
+        rules = self._order[self._bounds[number] : self._bounds[number + 1]]
+        rows = np.repeat(np.arange(state.shape[0]), np.diff(state.indptr))
+        places = state.indices.astype(np.int64)
+        kinds, ends = table.kind[rules], table.end[rules]
+        for rule in rules[kinds == CLOSED]:
+            found.add(rows, places, np.full(len(rows), rule))
+        anywhere = rules[(kinds == ANSWER) & (ends == ANY)]
+        if len(anywhere):
+            reached = np.flatnonzero(np.diff(state.indptr))
+            chosen = np.tile(anywhere, len(reached))
+            found.add(np.repeat(reached, len(anywhere)), table.constant[chosen], chosen)
+        there = rules[(kinds == ANSWER) & (ends != ANY)]
+        if len(there):
+            at, chosen = matched(places, table.end[there])
+            chosen = there[chosen]
+            found.add(rows[at], table.constant[chosen], chosen)
+
+    @cached_property
+    def _reach(self) -> tuple[sparse.csr_array, Ids]:
+        """Where the bodies of ``ASKED`` rules hold: a row for each different body, and each rule's row."""
+        table, graph = self.table, self.graph
+        keys = table.path[self._asked] * (graph.entities + 1) + table.end[self._asked] + 1
+        bodies, place = np.unique(keys, return_inverse=True)
+        blocks = []
+        paths, ends = bodies // (graph.entities + 1), bodies % (graph.entities + 1) - 1
+        for number in np.unique(paths):
+            of_path = ends[paths == number]
+            back = mirrored(table.paths[number])
+            named = of_path[of_path != ANY]
+            if len(named) < len(of_path):
+                everywhere = graph.walk(np.arange(graph.entities), table.paths[number])
+                holds = np.flatnonzero(np.diff(everywhere.indptr))
+                pointers = np.array([0, len(holds)])
+                blocks.append(sparse.csr_array((np.ones(len(holds)), holds, pointers), shape=(1, graph.entities)))
+            if len(named):
+                blocks.append(graph.walk(named, back))
+        return sparse.csr_array(sparse.vstack(blocks)), place
+
+    def _ask(self, entities: Ids, hidden: Hidden | None, found: Firings | Totals) -> None:
+        if len(self._asked) == 0:
+            return
+        table = self.table
+        rows, chosen = matched(entities, table.constant[self._asked])
+        if len(rows) == 0:
+            return
+        reach, body = self._reach
+        bodies = body[chosen]
+        counts = np.diff(reach.indptr)[bodies]
+        candidates = reach.indices[ranges(reach.indptr[bodies], counts)].astype(np.int64)
+        rows, rules = np.repeat(rows, counts), np.repeat(self._asked[chosen], counts)
+        rows, candidates, rules = found.narrowed(rows, candidates, rules)
+        if hidden is not None:
+            keep = ~self._needs_hidden(rows, candidates, rules, hidden)
+            rows, candidates, rules = rows[keep], candidates[keep], rules[keep]
+        found.add(rows, candidates, rules)
+
+    def _needs_hidden(self, rows: Ids, candidates: Ids, rules: Ids, hidden: Hidden) -> npt.NDArray[np.bool_]:
+        """Tell which bodies of one relation, ``p(Y, d)`` or ``p(Y, Z)``, hold by the hidden edge alone."""
+        table, needs = self.table, np.zeros(len(rows), dtype=bool)
+        for relation, before, after in (
+            (hidden.relation, hidden.before, hidden.after),
+            (hidden.relation ^ 1, hidden.after, hidden.before),
+        ):
+            number = self._number.get((relation,))
+            if number is None:
+                continue
+            mine = (table.path[rules] == number) & (candidates == before[rows])
+            degree = np.diff(self.graph.adjacency(relation).indptr)
+            alone = (table.end[rules] == ANY) & (degree[candidates] == 1)
+            needs |= mine & (alone | (table.end[rules] == after[rows]))
+        return needs
+
+
+def matched(left: Ids, ordered: Ids) -> tuple[Ids, Ids]:
+    """Return all places (i, k) where ``left[i] == ordered[k]``; the second is sorted.
+
+    >>> [each.tolist() for each in matched(np.array([5, 7, 5]), np.array([4, 5, 5, 7]))]
+    [[0, 0, 1, 2, 2], [1, 2, 3, 1, 2]]
+    """
+    first = np.searchsorted(ordered, left, side="left")
+    counts = np.searchsorted(ordered, left, side="right") - first
+    return np.repeat(np.arange(len(left)), counts), ranges(first, counts)
+
+
+def ranges(starts: npt.ArrayLike, counts: npt.ArrayLike) -> Ids:
+    """Return ``starts[i] … starts[i] + counts[i] − 1``, one after the other.
+
+    >>> ranges([10, 0, 5], [2, 0, 3]).tolist()
+    [10, 11, 5, 6, 7]
+    """
+    first, many = np.asarray(starts, dtype=np.int64), np.asarray(counts, dtype=np.int64)
+    total = int(many.sum())
+    found: Ids = np.arange(total) + np.repeat(first - (np.cumsum(many) - many), many)
+    return found
+
+
+def _prefixes(paths: set[Path]) -> dict[Path, list[int]]:
+    """Return for each beginning of a path the steps that lead on."""
+    found: dict[Path, dict[int, None]] = {(): {}} if paths else {}
+    for path in sorted(paths):
+        for place, step in enumerate(path):
+            found.setdefault(path[:place], {})[step] = None
+    return {path: list(steps) for path, steps in found.items()}

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rulewright.cli import app
+
+
+@pytest.fixture
+def graph(tmp_path):
+    facts = []
+    for n in range(24):
+        facts += [(f"child{n}", "parent", f"father{n}"), (f"father{n}", "brother", f"uncle{n}")]
+    uncles = [(f"child{n}", "uncle", f"uncle{n}") for n in range(24)]
+    for name, triples in {"train": facts + uncles[:16], "valid": uncles[16:20], "test": uncles[20:]}.items():
+        (tmp_path / f"{name}.tsv").write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    return tmp_path
+
+
+def test_rules_are_learned_and_then_rank(graph):
+    run = CliRunner()
+    rules = graph / "learned.rules"
+    options = ["--learner", "lnn", "--max-length", "2", "--target", "uncle", "-o", str(rules)]
+    learned = run.invoke(app, ["learn", str(graph), *options])
+    assert learned.exit_code == 0, learned.output
+    scored = run.invoke(app, ["evaluate", str(rules), str(graph), "--task", "kbc", "--json"])
+    assert scored.exit_code == 0, scored.output
+    figures = json.loads(scored.stdout)
+    assert figures["questions"] == 8
+    assert figures["mrr"] == pytest.approx(1.0)
+    shown = run.invoke(
+        app, ["evaluate", str(rules), str(graph), "--task", "kbc", "--by-relation", "--ties", "pessimistic"]
+    )
+    assert "uncle" in shown.stdout and "pessimistic" in shown.stdout
+
+
+def test_learned_rules_are_shown(graph):
+    shown = CliRunner().invoke(app, ["learn", str(graph), "--learner", "lnn", "--max-length", "2", "--target", "uncle"])
+    assert shown.exit_code == 0
+    assert "weight" in shown.stdout and "brother(V1, Y)" in shown.stdout
+
+
+def test_an_unknown_split_is_named(graph):
+    rules = graph / "some.rules"
+    rules.write_text("0.9 :: uncle(X, Z) :- parent(X, Y), brother(Y, Z).\n")
+    answer = CliRunner().invoke(app, ["evaluate", str(rules), str(graph), "--task", "kbc", "--split", "dev"])
+    assert answer.exit_code != 0
