@@ -30,7 +30,7 @@ $(BIN)/python:
 
 .venv/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing rulewright with its test tools (a minute or two, once) ..."
-	@$(INSTALL) --editable '.[dev,nlp,viz]'
+	@$(INSTALL) --editable '.[dev,frames,nlp,rdf,viz,web]'
 	@touch $@ .venv/.core
 
 clean:

@@ -25,7 +25,7 @@ def to_text(kb: KnowledgeBase) -> str:
     age(ann, 42).
     likes(ann, 'Bob').
     """
-    predicates = _all_predicates(kb)
+    predicates = all_predicates(kb)
     lines = [str(predicates[name]) for name in _to_declare(kb, predicates)]
     lines += [f"closed {quote(name)}." for name in predicates if name in kb.closed]
     lines += [f"shared {quote(kind)}." for kind, domain in kb.domains.items() if kb.worlds and domain.worlds is None]
@@ -44,7 +44,8 @@ def to_text(kb: KnowledgeBase) -> str:
     return "".join(f"{line}\n" for line in lines) or _EMPTY
 
 
-def _all_predicates(kb: KnowledgeBase) -> dict[str, PredicateDeclaration]:
+def all_predicates(kb: KnowledgeBase) -> dict[str, PredicateDeclaration]:
+    """Return the predicates of a knowledge base and its splits; refuse splits that disagree on one."""
     predicates = dict(kb.predicates)
     for split, part in kb.splits.items():
         for name, declaration in part.predicates.items():
@@ -74,7 +75,7 @@ def _facts_by_world(kb: KnowledgeBase) -> list[list[str]]:
         for truth in (True, False):
             columns = kb.columns(declaration.name, truth=truth)
             lines = _fact_lines(kb, declaration, columns, labels, "" if truth else "!")
-            worlds = _worlds_of(kb, declaration, columns)
+            worlds = worlds_of(kb, declaration, columns)
             if worlds is None:
                 result[0] += lines
             else:
@@ -114,7 +115,8 @@ def _number(declaration: PredicateDeclaration, value: float) -> str:
     return number(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
 
 
-def _worlds_of(kb: KnowledgeBase, declaration: PredicateDeclaration, columns: tuple[Column, ...]) -> Column | None:
+def worlds_of(kb: KnowledgeBase, declaration: PredicateDeclaration, columns: tuple[Column, ...]) -> Column | None:
+    """Return the number of the world of each fact, None where they belong to none."""
     for kind, column in zip(declaration.types, columns, strict=False):
         worlds = None if kind == NUMBER_TYPE else kb.domains[kind].worlds
         if worlds is not None:

@@ -1,9 +1,8 @@
-"""Which format a file or folder is in, by its name and its content, and the reader or writer for it."""
+"""The reader or writer for each format of facts and rules."""
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,13 +10,10 @@ from pathlib import Path
 
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, FileError, unknown_name
-from rulewright.files import STDIO, read_bytes, read_text
+from rulewright.files import STDIO, read_bytes, read_text, write_text
+from rulewright.io import detection
+from rulewright.io.detection import Source, conll_files, plain_suffix, split_files
 from rulewright.logic import RuleSet, parse_rules
-
-Source = str | os.PathLike[str]
-
-SPLITS = ("train", "valid", "dev", "test")
-"""The files of a folder that hold one split each; the first there is holds the main facts."""
 
 
 def _facts(path: Source) -> KnowledgeBase:
@@ -30,7 +26,7 @@ def _triples(path: Source) -> KnowledgeBase:
     from rulewright.io import triples
 
     if Path(path).is_dir():
-        return triples.read_splits(_split_files(Path(path), (".tsv", ".txt", ".csv")))
+        return triples.read_splits(split_files(Path(path), (".tsv", ".txt", ".csv")))
     return triples.read(path)
 
 
@@ -52,7 +48,7 @@ def _docred(path: Source) -> KnowledgeBase:
 
     if not Path(path).is_dir():
         return docred.to_knowledge_base(docred.read_documents(path))
-    parts = {name: docred.read_documents(file) for name, file in _split_files(Path(path), (".json",)).items()}
+    parts = {name: docred.read_documents(file) for name, file in split_files(Path(path), (".json",)).items()}
     return docred.to_knowledge_base(parts.pop(""), splits=parts)
 
 
@@ -82,21 +78,41 @@ def _conll(path: Source) -> KnowledgeBase:
 
     if not Path(path).is_dir():
         return conll.to_knowledge_base(conll.read(path))
-    parts = {name: conll.read(file) for name, file in _conll_files(Path(path)).items()}
+    parts = {name: conll.read(file) for name, file in conll_files(Path(path)).items()}
     return conll.to_knowledge_base(parts.pop(""), splits=parts)
 
 
-def _conll_files(folder: Path) -> dict[str, Path]:
-    """Return the files ``eng.train``, ``eng.testa``, … of a folder, the training file as the main one."""
-    files = {
-        file.suffix[1:]: file for file in sorted(folder.iterdir()) if file.suffix in (".train", ".testa", ".testb")
-    }
-    return {"" if name == "train" else name: file for name, file in files.items()} if "train" in files else {}
+def _prolog(path: Source) -> KnowledgeBase:
+    from rulewright.io import prolog
+
+    return prolog.read(path)
+
+
+def _rdf(path: Source) -> KnowledgeBase:
+    from rulewright.io import rdf
+
+    return rdf.read(path)
+
+
+def _parquet(path: Source) -> KnowledgeBase:
+    from rulewright.io import frames
+
+    return frames.read_parquet(path)
+
+
+def _jsonl(path: Source) -> KnowledgeBase:
+    from rulewright.io import jsonl
+
+    return jsonl.read(path)
 
 
 FACT_FORMATS: Mapping[str, Callable[[Source], KnowledgeBase]] = {
     "facts": _facts,
     "triples": _triples,
+    "jsonl": _jsonl,
+    "rdf": _rdf,
+    "parquet": _parquet,
+    "prolog": _prolog,
     "alchemy": _alchemy_db,
     "mln-folder": _mln_folder,
     "docred": _docred,
@@ -130,11 +146,39 @@ def _milr_rules(path: Source) -> RuleSet:
     return milr_rules.read(path)
 
 
+def _prolog_rules(path: Source) -> RuleSet:
+    from rulewright.io import prolog
+
+    return prolog.read_rules(path)
+
+
+def _jsonl_rules(path: Source) -> RuleSet:
+    from rulewright.io import jsonl
+
+    return jsonl.read_rules(path)
+
+
+def _anyburl(path: Source) -> RuleSet:
+    from rulewright.io import anyburl
+
+    return anyburl.read(path)
+
+
+def _amie(path: Source) -> RuleSet:
+    from rulewright.io import amie
+
+    return amie.read(path)
+
+
 RULE_FORMATS: Mapping[str, Callable[[Source], RuleSet]] = {
     "rules": _rules,
     "mln": _alchemy_mln,
     "mln-rules": _mln_rules,
     "milr-rules": _milr_rules,
+    "anyburl": _anyburl,
+    "amie": _amie,
+    "prolog-rules": _prolog_rules,
+    "jsonl-rules": _jsonl_rules,
 }
 """The readers of rules by the name of their format."""
 
@@ -154,7 +198,9 @@ def read_facts(path: Source, *, format: str | None = None) -> KnowledgeBase:
             copy.write_bytes(read_bytes(STDIO))
             return read_facts(copy)
     if format is None:
-        format = _fact_format(path)
+        format = detection.fact_format(path)
+        if format is None:
+            raise FileError(f"cannot tell the format of {path}; give one of: {', '.join(FACT_FORMATS)}")
     elif format not in FACT_FORMATS:
         raise unknown_name("format of facts", format, FACT_FORMATS)
     return FACT_FORMATS[format](path)
@@ -166,34 +212,68 @@ def read_rules(path: Source, *, format: str | None = None) -> RuleSet:
     ``format`` names one of `RULE_FORMATS` where name and content do not tell.
     """
     if format is None:
-        format = _rule_format(path)
+        format = detection.rule_format(path)
     elif format not in RULE_FORMATS:
         raise unknown_name("format of rules", format, RULE_FORMATS)
     return RULE_FORMATS[format](path)
 
 
 def write_facts(kb: KnowledgeBase, path: Source, *, format: str | None = None) -> None:
-    """Write facts in the format that the name's ending tells (.facts, .tsv, .csv, .db), or in ``format``."""
-    from rulewright.io import alchemy, facts, triples
+    """Write facts in the format that the name's ending tells, or in ``format``.
+
+    The endings are .facts, .jsonl, .tsv, .csv, .txt, .parquet, .nt, .ttl, .pl and .db.
+    """
+    from rulewright.io import alchemy, facts, frames, jsonl, prolog, rdf, triples
 
     writers: dict[str, Callable[[KnowledgeBase, Source], None]] = {
         "facts": facts.write,
+        "jsonl": jsonl.write,
         "triples": triples.write,
+        "parquet": frames.write_parquet,
+        "rdf": rdf.write,
+        "prolog": prolog.write,
         "alchemy": alchemy.write_db,
     }
-    endings = {".facts": "facts", ".tsv": "triples", ".csv": "triples", ".txt": "triples", ".db": "alchemy"}
+    endings = {
+        ".facts": "facts",
+        ".jsonl": "jsonl",
+        **dict.fromkeys((".tsv", ".csv", ".txt"), "triples"),
+        ".parquet": "parquet",
+        **dict.fromkeys((".nt", ".ttl"), "rdf"),
+        ".pl": "prolog",
+        ".db": "alchemy",
+    }
     _written(path, format, endings, writers, "facts")(kb, path)
 
 
 def write_rules(rules: RuleSet, path: Source, *, format: str | None = None) -> None:
-    """Write rules in the format that the name's ending tells (.rules, .mln), or in ``format``."""
-    from rulewright.io import alchemy
+    """Write rules in the format that the name's ending tells, or in ``format``.
+
+    The endings are .rules, .jsonl, .pl, .mln, .tex (LaTeX) and .txt (English); anyburl and amie have none of their own.
+    """
+    from rulewright.io import alchemy, amie, anyburl, jsonl, prolog
+    from rulewright.logic.english import english
+    from rulewright.logic.latex import latex
 
     writers: dict[str, Callable[[RuleSet, Source], None]] = {
         "rules": lambda rules, path: rules.save(path),
+        "jsonl-rules": jsonl.write_rules,
+        "prolog-rules": prolog.write_rules,
         "mln": alchemy.write_mln,
+        "anyburl": anyburl.write,
+        "amie": amie.write,
+        "latex": lambda rules, path: write_text(path, latex(rules)),
+        "english": lambda rules, path: write_text(path, "".join(f"{english(each)}\n" for each in rules)),
     }
-    _written(path, format, {".rules": "rules", ".mln": "mln"}, writers, "rules")(rules, path)
+    endings = {
+        ".rules": "rules",
+        ".jsonl": "jsonl-rules",
+        ".pl": "prolog-rules",
+        ".mln": "mln",
+        ".tex": "latex",
+        ".txt": "english",
+    }
+    _written(path, format, endings, writers, "rules")(rules, path)
 
 
 def _written(
@@ -204,7 +284,7 @@ def _written(
     usual: str,
 ) -> Callable[..., None]:
     if format is None:
-        ending = Path(os.fspath(path).removesuffix(".gz")).suffix
+        ending = plain_suffix(path)
         if os.fspath(path) != STDIO and ending not in endings:
             raise DataError(f"cannot tell the format of {path}; name it {', '.join(endings)} or give the format")
         format = usual if os.fspath(path) == STDIO else endings[ending]
@@ -221,91 +301,4 @@ def holds_rules(path: Source, *, format: str | None = None) -> bool:
         return format in RULE_FORMATS
     if os.fspath(path) == STDIO:
         raise DataError("standard input has no name; say what it holds with --from")
-    return not Path(path).is_dir() and _named_as_rules(Path(path))
-
-
-def _named_as_rules(path: Path) -> bool:
-    plain = Path(path.name.removesuffix(".gz"))
-    return plain.suffix in (".rules", ".mln") or plain.name == "rules" or "rules" in plain.stem.split("_")
-
-
-def _rule_format(path: Source) -> str:
-    plain = Path(os.fspath(path).removesuffix(".gz"))
-    if plain.suffix == ".rules" or os.fspath(path) == STDIO:
-        return "rules"
-    if plain.suffix == ".mln":
-        return "mln"
-    if Path(path).is_dir() or (plain.name == "rules" and plain.with_name("predicates").exists()):
-        return "mln-rules"
-    start = _start(path)
-    if re.search(r"^(\d+ )?\[.*\] *(->|[\w~])", start, re.MULTILINE):
-        return "milr-rules"
-    if re.search(r"^-?[\d.]+ .*\)\s+v\s+!?\w+\(", start, re.MULTILINE):
-        return "mln-rules"
-    return "rules"
-
-
-def _fact_format(path: Source) -> str:
-    found = _folder_format(Path(path)) if Path(path).is_dir() else _file_format(Path(path))
-    if found is None:
-        raise FileError(f"cannot tell the format of {path}; give one of: {', '.join(FACT_FORMATS)}")
-    return found
-
-
-def _folder_format(folder: Path) -> str | None:
-    names = {file.name.removesuffix(".gz") for file in folder.iterdir()}
-    if {"predicates", "facts"} <= names:
-        return "mln-folder"
-    if {"objects.tsv", "relations.tsv"} <= names:
-        return "scenes"
-    if any(name.startswith("annotations_") and name.endswith(".json") for name in names):
-        return "vrd"
-    if names & {"training_data", "testing_data", "annotations"}:
-        return "funsd"
-    if _conll_files(folder):
-        return "conll"
-    if _split_files(folder, (".tsv", ".txt", ".csv")):
-        return "triples"
-    return "docred" if _split_files(folder, (".json",)) else None
-
-
-def _file_format(path: Path) -> str | None:
-    plain = Path(path.name.removesuffix(".gz"))
-    by_ending = {".facts": "facts", ".db": "alchemy", ".tsv": "triples", ".csv": "triples"}
-    if plain.suffix in by_ending:
-        return by_ending[plain.suffix]
-    if plain.suffix in (".conll", ".train", ".testa", ".testb"):
-        return "conll"
-    start = _start(path)
-    if plain.suffix == ".json" or start.lstrip()[:1] in ("[", "{"):
-        return "funsd" if re.match(r'\s*\{\s*"form"', start) else "docred"
-    line = next((line for line in start.splitlines() if line.strip() and not line.startswith(("%", "//"))), "")
-    if re.match(r"(predicate|closed|shared|world|split|entity)\s", line) or re.search(
-        r"\)\s*(in\s*\{.*\}\s*)?\.\s*(%.*)?$", line
-    ):
-        return "facts"
-    if re.match(r"!?\w+\(.*\)\s*$", line):
-        return "alchemy"
-    if re.match(r"(-DOCSTART-\s|\S+ \S+ \S+ (O|[BIES]-\S+)$)", line):
-        return "conll"
-    return "triples" if line else None
-
-
-def _start(path: Source) -> str:
-    return read_bytes(path)[:65536].decode("utf-8", errors="replace")
-
-
-def _split_files(folder: Path, endings: tuple[str, ...]) -> dict[str, Path]:
-    """Return the files of a folder that hold its splits: under ``""`` the main facts, under their name the others.
-
-    A file belongs to a split when its name starts with it, as ``dev_revised.json`` with dev; a file ``graph`` holds
-    the main facts, and then ``train`` is a split of queries.
-    """
-    found: dict[str, Path] = {}
-    for split in ("graph", *SPLITS):
-        for file in sorted(folder.iterdir()):
-            plain = Path(file.name.removesuffix(".gz"))
-            if plain.suffix in endings and re.split(r"[._-]", plain.stem)[0] == split and split not in found:
-                found[split] = file
-    main = next(iter(found), None)
-    return {"" if split == main else split: file for split, file in found.items()}
+    return not Path(path).is_dir() and detection.holds_rules(Path(path))

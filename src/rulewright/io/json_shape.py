@@ -117,8 +117,11 @@ class Json:
 
 def load(path: str | os.PathLike[str]) -> Json:
     """Read a JSON file; text that is not JSON is an error with its line and column."""
-    file = os.fspath(path)
-    text = read_text(path)
+    return parsed(read_text(path), file=os.fspath(path))
+
+
+def parsed(text: str, *, file: str) -> Json:
+    """Read the text of one JSON value; ``file`` is named in errors."""
     if not text.strip():
         raise ParseError("the file is empty; expected JSON", file=file)
 

@@ -89,7 +89,7 @@ def read_splits(
             _scan(connection, file, name, _layout(file, name, delimiter, columns, header), number)
         parts = " UNION ALL ".join(f"SELECT {number} AS split, * FROM raw_{number}" for number in range(len(paths)))
         connection.execute(f"CREATE VIEW raw AS {parts}")
-        return _encoded(connection, list(paths))
+        return encoded(connection, list(paths))
 
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, delimiter: str | None = None) -> None:
@@ -182,7 +182,7 @@ def _layout(
     if delimiter is None:
         delimiter = _delimiter_by_name(name) or _likeliest_delimiter(line, name)
     fields = _fields(line, delimiter)
-    named = _roles_of_header(fields)
+    named = roles_of_header(fields)
     if header is None:
         header = named is not None
     if columns is None:
@@ -220,7 +220,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return line.split(delimiter)
 
 
-def _roles_of_header(fields: Sequence[str]) -> tuple[str, ...] | None:
+def roles_of_header(fields: Sequence[str]) -> tuple[str, ...] | None:
     """Read the first line as a header where its words name a head, a relation and a tail."""
     known = {word: role for role, words in _HEADERS.items() for word in words}
     roles = [known.get(field.strip().lower().lstrip("#: "), "_") for field in fields]
@@ -302,8 +302,11 @@ def _first_fault(file: Path, name: str, layout: _Layout) -> ParseError | None:
     return None
 
 
-def _encoded(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
-    """Number relations and entities in the order of their labels, and drop repeated facts."""
+def encoded(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
+    """Turn the view ``raw`` (split, head, relation, tail, world) into a knowledge base and its splits.
+
+    Relations and entities are numbered in the order of their labels, and repeated facts dropped.
+    """
     in_worlds = connection.execute("SELECT COUNT(world) FROM raw").fetchone()[0] > 0
     number = "CAST(row_number() OVER (ORDER BY label) - 1 AS INTEGER) AS id"
     for each, labels in (

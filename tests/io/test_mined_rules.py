@@ -1,0 +1,176 @@
+"""The rules of AnyBURL and AMIE: read as they are, written so that they read back, refused where they would not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import names
+
+from rulewright import read_rules
+from rulewright.errors import DataError, ParseError, RulewrightError
+from rulewright.io import amie, anyburl, holds_rules, write_rules
+from rulewright.logic import Annotations, Atom, Rule, RuleSet, Symbol, Variable, parse_rule, parse_rules
+
+ANYBURL = (
+    "98\t92\t0.9387755102040817\t/people/parent(X,Y) <= /people/spouse(X,A), /people/parent(A,Y)\n"
+    "12\t7\t0.5833333333333334\tlives_in(X,Paris_(France)) <= works_in(X,Paris, Texas)\n"
+    "3\t3\t1.0\tlives_in(ann,Y) <= knows(Y,A)\n"
+)
+AMIE = (
+    "Using HeadCoverage as pruning metric with minimum threshold 0.01\n"
+    "Rule\tHead Coverage\tStd Confidence\tPCA Confidence\tPositive Examples\tBody size\tPCA Body size\t"
+    "Functional variable\n"
+    "?e  <hasChild>  ?b  ?e  <isMarriedTo>  ?a   => ?a  <hasChild>  ?b\t0.25\t0.5\t0.75\t2.0\t4\t3\t?b\n"
+    "?a  <livesIn>  <New York>   => ?a  <speaks>  <English>\t0.1\t0.9\t0.9\t9\t10\t10\t?a\n"
+    "Mining done in 1.5 s\n"
+)
+
+
+def test_anyburl(tmp_path):
+    (tmp_path / "rules-100").write_text(ANYBURL)
+    assert holds_rules(tmp_path / "rules-100")
+    assert read_rules(tmp_path / "rules-100") == parse_rules("""
+        0.9387755102040817 :: '/people/parent'(X, Y) :- '/people/spouse'(X, A), '/people/parent'(A, Y).
+            @{support: 92, body: 98}
+        0.5833333333333334 :: lives_in(X, 'Paris_(France)') :- works_in(X, 'Paris, Texas'). @{support: 7, body: 12}
+        lives_in(ann, Y) :- knows(Y, A). @{support: 3, body: 3}
+    """)
+
+
+def test_amie(tmp_path):
+    (tmp_path / "mined.tsv").write_text(AMIE)
+    assert holds_rules(tmp_path / "mined.tsv")
+    assert read_rules(tmp_path / "mined.tsv") == parse_rules("""
+        0.5 :: '<hasChild>'(A, B) :- '<hasChild>'(E, B), '<isMarriedTo>'(E, A).
+            @{coverage: 0.25, pca: 0.75, support: 2, body: 4, pca_body: 3}
+        0.9 :: '<speaks>'(A, '<English>') :- '<livesIn>'(A, '<New York>').
+            @{coverage: 0.1, pca: 0.9, support: 9, body: 10, pca_body: 10}
+    """)
+
+
+def test_one_blank_between_terms_will_do():
+    assert amie.parse("?a p ?b ?b q ?c => ?a r ?c").rules == (parse_rule("r(A, C) :- p(A, B), q(B, C)."),)
+
+
+def test_facts_are_no_rules(tmp_path):
+    (tmp_path / "a.tsv").write_text("ann\tparent_of\tbob\n")
+    assert not holds_rules(tmp_path / "a.tsv")
+
+
+variables = st.sampled_from("XYZW").map(Variable)
+terms = variables | names.map(Symbol)
+
+
+@st.composite
+def conjunctive_rules(draw):
+    some_names = draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    body = [
+        Atom(draw(st.sampled_from(some_names)), (draw(variables), draw(terms))) for _ in range(draw(st.integers(1, 4)))
+    ]
+    bound = st.sampled_from([atom.args[0] for atom in body])
+    head = Atom(draw(st.sampled_from(some_names)), (draw(bound), draw(bound | names.map(Symbol))))
+    counts = {"support": draw(st.integers(0, 10**9)), "body": draw(st.integers(0, 10**9))}
+    return Rule(head, tuple(body), draw(st.floats(0, 1)), Annotations(counts))
+
+
+@settings(max_examples=150)
+@given(conjunctive_rules(), st.sampled_from(["anyburl", "amie"]))
+def test_what_is_written_is_read_or_refused(tmp_path_factory, rule, format):
+    path = tmp_path_factory.mktemp("rules") / "written"
+    try:
+        write_rules(RuleSet([rule]), path, format=format)
+    except RulewrightError as error:
+        assert "\n" not in str(error)
+        return
+    (again,) = read_rules(path, format=format).rules
+    assert again.canonical() == rule.canonical()
+    assert again.confidence == rule.confidence
+    assert (again.annotations["support"], again.annotations["body"]) == (rule.support, rule.annotations["body"])
+
+
+@settings(max_examples=50)
+@given(conjunctive_rules(), st.sampled_from([anyburl, amie]))
+def test_plain_names_are_never_refused(rule, module):
+    plain = {
+        name: f"n{place}"
+        for place, name in enumerate(sorted({str(part.predicate) for part in (rule.head, *rule.body)}))
+    }
+
+    def renamed(atom):
+        args = tuple(Symbol("New York") if isinstance(term, Symbol) else term for term in atom.args)
+        return Atom(plain[str(atom.predicate)], args)
+
+    simple = Rule(renamed(rule.head), tuple(map(renamed, rule.body)), rule.confidence, rule.annotations)
+    assert module.parse(module.line(simple)).rules[0].canonical() == simple.canonical()
+
+
+@pytest.mark.parametrize("module", [anyburl, amie])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("p(X) :- q(X). @{support: 1, body: 1}", "only relations of two arguments"),
+        ("p(X, Y) :- q(X, Y), !r(X, Y). @{support: 1, body: 1}", "only relations of two arguments"),
+        ("p(X, Y) :- q(X, Y), X != Y. @{support: 1, body: 1}", "cannot say X != Y"),
+        ("p(X, 3) :- q(X, Y). @{support: 1, body: 1}", "has no numbers"),
+        ("hard p(X, Y) => q(X, Y).", "no formulas or templates"),
+        (r"p(X, 'a\tb') :- q(X, Y). @{support: 1, body: 1}", "would be misread"),
+        ("p(X, '') :- q(X, Y). @{support: 1, body: 1}", "would be misread"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(module, text, message):
+    with pytest.raises(DataError, match=message):
+        module.line(parse_rules(text)[0])
+
+
+def test_anyburl_needs_counts():
+    with pytest.raises(DataError, match="counts body and support, which are missing"):
+        anyburl.line(parse_rule("p(X, Y) :- q(X, Y)."))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1\t1\t0.5", "found 3 columns, expected 4"),
+        ("1\tx\t0.5\tp(X,Y) <= q(X,Y)", "support must be a whole number, got 'x'"),
+        ("1\t1\thigh\tp(X,Y) <= q(X,Y)", "the confidence must be a number in [0, 1], got 'high'"),
+        ("1\t1\tnan\tp(X,Y) <= q(X,Y)", "the confidence must be a number in [0, 1], got 'nan'"),
+        ("1\t1\t0.5\tp(X,Y) <= ", "a rule without a body"),
+        ("1\t1\t0.5\tp(X,Y) q(X,Y)", "expected head <= body"),
+        ("1\t1\t0.5\tp(X,Y,Z) <= q(X,Y)", "read in one way only"),
+        ("1\t1\t0.5\tp(X,Y) <= q(X,a,Y)", "read in one way only"),
+        ("1\t1\t0.5\tp(X,Y) <= q(X,A)", "head variable Y is not bound"),
+    ],
+)
+def test_a_bad_line_of_anyburl(line, message):
+    with pytest.raises(ParseError) as caught:
+        anyburl.parse(f"1\t1\t0.5\tr(X,Y) <= s(X,Y)\n{line}", file="rules-10")
+    assert str(caught.value).startswith("rules-10:2: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("?a  p  ?b   => ?a  q\t0.5", "expected body => head"),
+        ("   => ?a  q  ?b\t0.5", "expected body => head"),
+        ("?a  p  ?b   => ?a  q  ?b\t1.5", "coverage must be a number in [0, 1], got '1.5'"),
+        ("?a  p  ?b   => ?a  q  ?b\t0.5\t0.5\t0.5\tmany", "support must be a whole number, got 'many'"),
+        ("?a  p  ?b   => ?a  q  ?c\t0.5", "head variable C is not bound"),
+        ("ann\tparent_of\tbob", "expected a rule such as"),
+    ],
+)
+def test_a_bad_line_of_amie(line, message):
+    with pytest.raises(ParseError) as caught:
+        amie.parse(f"?a  r  ?b   => ?a  s  ?b\t0.5\n{line}", file="amie.tsv")
+    assert str(caught.value).startswith("amie.tsv:2: ")
+    assert message in str(caught.value)
+
+
+@given(st.text() | st.text("?ab =>\t\n01.<(),XY", max_size=50))
+def test_any_text_is_rules_or_an_error_of_ours(text):
+    for module in (anyburl, amie):
+        try:
+            module.parse(text)
+        except RulewrightError as error:
+            assert "\n" not in str(error)
