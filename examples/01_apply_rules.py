@@ -20,6 +20,5 @@ for fact in inferred:
     print(f"{fact.score:.2f}  {fact}  because of  {fact.rules[0]}")
 print(f"broken constraints: {len(inferred.violations)}")
 
-# One round gives what follows at once; what follows from that, a second round gives.
-again = rw.apply(rules, inferred.completed)
-print("then also:", *again)
+# What follows is used again until nothing is new; why a fact follows, its proof says.
+print(rw.explain(rules, kb, "grandparent_of(ann, cid)"))

@@ -26,8 +26,8 @@ ORDER = (
     "models",
     "learn",
     "experiments",
-    "cli",
     "web",
+    "cli",
 )
 FRONT = {"__init__", "__main__"}  # the public face and the entry point look at everything
 

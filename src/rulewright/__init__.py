@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rulewright.io import read_facts, read_rules, write_facts
     from rulewright.learn import LNNLearner, MarkovLogic, RuleMiner
     from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
-    from rulewright.reason import apply
+    from rulewright.reason import apply, explain
 
 _HOME = {
     "ConsistencyLoss": "inject",
@@ -40,6 +40,7 @@ _HOME = {
     "RulewrightError": "errors",
     "SLrelax": "inject",
     "apply": "reason",
+    "explain": "reason",
     "explain_counts": "evaluate",
     "parse_formula": "logic",
     "parse_rule": "logic",
@@ -66,6 +67,7 @@ __all__ = [
     "SLrelax",
     "apply",
     "datasets",
+    "explain",
     "explain_counts",
     "parse_formula",
     "parse_rule",

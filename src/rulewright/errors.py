@@ -52,6 +52,10 @@ class MemoryLimitError(RulewrightError, MemoryError):
     """Work that would not fit within the memory limit."""
 
 
+class TimeLimitError(RulewrightError, TimeoutError):
+    """Work that was stopped because it took too long."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Build the error for a name that is not among ``known``, with the nearest ones.
 

@@ -40,6 +40,7 @@ def test_every_command_has_help_with_an_example():
         ["learn"],
         ["evaluate"],
         ["apply"],
+        ["explain"],
         ["convert"],
         ["data", "ls"],
         ["data", "show"],
@@ -79,7 +80,8 @@ def test_apply_shows_a_table(folder):
 
 def test_apply_as_json(folder):
     found = json.loads(run("apply", "family.rules", "family.tsv", "--json", "--min-score", "0.95").stdout)
-    assert found["facts"][0] == {"predicate": "child_of", "args": ["bob", "ann"], "score": 1.0, "rules": [2]}
+    expected = {"predicate": "child_of", "args": ["bob", "ann"], "score": 1.0, "rules": [2], "round": 1}
+    assert found["facts"][0] == expected
     assert len(found["facts"]) == 2
 
 

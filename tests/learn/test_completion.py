@@ -15,7 +15,7 @@ from rulewright.learn.completion import PathMixture
 from rulewright.learn.path_examples import Questions, examples
 from rulewright.learn.ranking_loss import LOSSES, Examples, fit_weights, loss_of
 from rulewright.logic import parse_rules
-from rulewright.reason.evidence import Evidence, RuleTable
+from rulewright.reason.evidence import WAYS, Evidence, RuleTable
 from rulewright.reason.rank import RuleRanker
 
 
@@ -30,9 +30,10 @@ def uncles(families=30):
     return KnowledgeBase.from_triples(facts)
 
 
-def test_a_composition_is_learned_and_read_back():
+@pytest.mark.parametrize("ways", WAYS)
+def test_a_composition_is_learned_and_read_back(ways):
     kb = uncles()
-    mixture = PathMixture(targets=["uncle"], max_length=2).fit(kb)
+    mixture = PathMixture(targets=["uncle"], max_length=2, ways=ways).fit(kb)
     assert mixture.ranker_.answers("uncle", "child29", 1)[0][0] == "uncle29"
     assert mixture.ranker_.answers("uncle", "uncle29", 1, inverse=True)[0][0] == "child29"
     best = mixture.rules_.rules[0]
@@ -70,6 +71,8 @@ def test_bad_input_is_refused():
         PathMixture(length=2)
     with pytest.raises(DataError, match="max_length must lie in 1 … 5, got 6"):
         PathMixture(max_length=6)
+    with pytest.raises(DataError, match="ways must be one of"):
+        PathMixture(ways="often")
     with pytest.raises(DataError, match="loss must be one of"):
         PathMixture(loss="square")
     with pytest.raises(DataError, match="no paths to learn from"):
@@ -142,8 +145,8 @@ def test_examples_are_built_on_the_graph_without_each_fact(facts, block):
     table = RuleTable.of_paths(0, paths)
     questions = Questions.of(0, before, after, (before, after))
 
-    def columns(row, right, rule):
-        return rule, np.ones(len(rule))
+    def columns(row, right, rule, truth):
+        return rule, truth
 
     found = examples(
         Evidence(graph, table), questions, columns, len(paths), np.ones(len(paths)), hide=True, block=block

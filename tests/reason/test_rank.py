@@ -76,6 +76,22 @@ def test_what_is_no_chain_is_refused(text):
         RuleRanker.of(parse_rules(text), kb)
 
 
+def test_ways_are_counted_where_rules_say_so():
+    kb = KnowledgeBase.from_triples(
+        [("a", "p", "b"), ("a", "p", "c"), ("b", "q", "d"), ("c", "q", "d"), ("x", "g", "d")]
+    )
+    rule = "0.5 :: g(X, Z) :- p(X, Y), q(Y, Z). @{weight: 1.0, weight_inverse: 1.0, ways: %s}\n"
+    ids = {label: place for place, label in enumerate(next(iter(kb.domains.values())).labels)}
+    for ways, expected in (("once", 1.0), ("counted", np.log2(3)), ("telling", np.log2(1 + 100 * 2 * 0.5))):
+        ranker = RuleRanker.of(parse_rules(rule % ways), kb, aggregation="weight")
+        assert ranker.scores("g", np.array([ids["a"]]))[0, ids["d"]] == pytest.approx(expected)
+        assert ranker.scores("g", np.array([ids["d"]]), inverse=True)[0, ids["a"]] == pytest.approx(expected)
+    with pytest.raises(DataError, match="must agree"):
+        RuleRanker.of(parse_rules(rule % "once" + rule.replace("p(X", "q(X") % "telling"), kb, aggregation="weight")
+    with pytest.raises(DataError, match="ways must be one of"):
+        RuleRanker.of(parse_rules(rule % "often"), kb, aggregation="weight")
+
+
 def test_bad_options_are_refused():
     with pytest.raises(DataError, match="aggregation must be"):
         RuleRanker.of(parse_rules(RULES), kb_of({(0, "p", 1)}), aggregation="sum")

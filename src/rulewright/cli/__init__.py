@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rulewright import __version__
-from rulewright.cli import apply, convert, data, demo, evaluate, infer, learn, run
+from rulewright.cli import apply, convert, data, demo, evaluate, explain, infer, learn, run
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("learn")(learn.learn)
 app.command("apply")(apply.apply)
+app.command("explain")(explain.explain)
 app.command("infer")(infer.infer)
 app.command("evaluate")(evaluate.evaluate)
 app.command("convert")(convert.convert)

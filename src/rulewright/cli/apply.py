@@ -25,11 +25,15 @@ def apply(
     aggregation: Annotated[
         Literal["max", "noisy-or"], typer.Option(help="How the scores of several rules combine.")
     ] = "max",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="The most rounds; 1 applies each rule once. None: until nothing is new.")
+    ] = None,
+    max_facts: Annotated[int, typer.Option(min=1, help="Stop at so many new facts.")] = 10_000_000,
     limit: Annotated[int, typer.Option(min=0, help="How many facts the table shows.")] = 20,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print all new facts as JSON.")] = False,
 ) -> None:
-    """Apply rules once to facts and show what is new, with scores and the rules that gave it.
+    """Apply rules to facts until nothing is new and show what is, with scores and the rules that gave it.
 
     Example: rulewright apply family.rules family.tsv -o new.tsv
     """
@@ -39,8 +43,17 @@ def apply(
     rule_set, kb = read_rules(rules), read_facts(facts)
     with progress("applying rules") as advance:
         inferred = apply_rules(
-            rule_set, kb, aggregation=aggregation, min_score=min_score, memory_limit=memory_limit, progress=advance
+            rule_set,
+            kb,
+            aggregation=aggregation,
+            min_score=min_score,
+            max_rounds=rounds,
+            max_facts=max_facts,
+            memory_limit=memory_limit,
+            progress=advance,
         )
+    if inferred.note and rounds is None:
+        warn(inferred.note)
     for violation in inferred.violations:
         warn(f"broken {violation.groundings:,} times: {violation.formula}")
     if output is not None:
@@ -81,9 +94,12 @@ def _as_json(inferred: Inferred) -> dict[str, object]:
                 "args": list(fact.args),
                 "score": fact.score,
                 "rules": [numbers[rule] for rule in fact.rules],
+                "round": fact.round,
             }
             for fact in inferred
         ],
+        "rounds": inferred.rounds,
+        "note": inferred.note,
         "violations": [{"formula": str(each.formula), "groundings": each.groundings} for each in inferred.violations],
     }
 

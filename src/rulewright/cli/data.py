@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rulewright.cli.completion import dataset_names
 from rulewright.cli.console import print_json, print_line, print_table, progress
 from rulewright.errors import FileError, unknown_name
 
@@ -35,7 +36,10 @@ def list_sets(json: Annotated[bool, typer.Option("--json", help="Print as JSON."
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(help="A data set's name, or a file or folder of facts, or -.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="A data set's name, or a file or folder of facts, or -.", autocompletion=dataset_names),
+    ],
     limit: Annotated[int, typer.Option(min=1, help="How many predicates the table shows.")] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:

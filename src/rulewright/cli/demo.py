@@ -39,7 +39,7 @@ def demo(
     family = generators.family(people, missing=missing, noise=noise, seed=seed)
     rules = RuleMiner(max_length=2, min_confidence=0.8 * (1 - missing), min_support=5).fit(family.kb).rules_
     with progress("applying rules") as advance:
-        inferred = apply(rules, family.kb, progress=advance)
+        inferred = apply(rules, family.kb, max_rounds=1, progress=advance)
     by_predicate = agreement(inferred.facts, family.hidden)
     total = sum(by_predicate.values(), Agreement(0, 0, 0))
     rows = [_row(name, each) for name, each in by_predicate.items() if each.wanted or each.given]
@@ -85,18 +85,13 @@ def _one_of_each(rules: RuleSet) -> list[Rule]:
 
 def _reasons(rules: RuleSet, kb: KnowledgeBase, inferred: Inferred) -> list[dict[str, object]]:
     """Explain one fact each of a few predicates."""
-    from rulewright.engine import Engine
-    from rulewright.logic import Comparison
-    from rulewright.reason.program import Program
-    from rulewright.reason.witness import witness
+    from rulewright.reason import Explainer
 
     chosen = {fact.predicate: fact for fact in reversed(inferred)}
-    program = Program.of(rules, kb)
     reasons: list[dict[str, object]] = []
-    with Engine(program.kb) as engine:
+    with Explainer(rules, kb) as explainer:
         for fact in sorted(chosen.values(), key=lambda fact: -len(str(fact.rules[0])))[:_SHOWN]:
-            derivations = [each for each in program.derivations if each.source == fact.rules[0]]
-            ground = witness(derivations, fact.args, engine) or ()
-            because = " and ".join(str(part) for part in ground if not isinstance(part, Comparison))
-            reasons.append({"fact": str(fact), "score": fact.score, "because": because, "rule": str(fact.rules[0])})
+            proof = explainer.explain((fact.predicate, *fact.args), depth=1).proofs[0]
+            because = " and ".join(map(str, proof.leaves()))
+            reasons.append({"fact": str(fact), "score": fact.score, "because": because, "rule": str(proof.source)})
     return reasons

@@ -10,12 +10,17 @@ from typing import Annotated
 
 import typer
 
+from rulewright.cli.completion import experiment_names
 from rulewright.cli.console import print_json, print_line, print_table, warn
 
 
 def run(
     name: Annotated[
-        str | None, typer.Argument(help="An experiment, such as milr/dwie_atlop, or a family; none lists them.")
+        str | None,
+        typer.Argument(
+            help="An experiment, such as milr/dwie_atlop, or a family; none lists them.",
+            autocompletion=experiment_names,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of weights and batches.")] = 0,
     folder: Annotated[

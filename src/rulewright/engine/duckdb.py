@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +17,7 @@ import numpy as np
 from rulewright.data import FactTable, KnowledgeBase, signature
 from rulewright.engine.operations import Column, SQLEngine
 from rulewright.engine.sql import table_name
-from rulewright.errors import DataError, MemoryLimitError
+from rulewright.errors import DataError, MemoryLimitError, TimeLimitError
 
 
 class Engine(SQLEngine):
@@ -104,6 +106,19 @@ class Engine(SQLEngine):
     def put(self, name: str, columns: Mapping[str, Column]) -> None:
         """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
         self._take(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming", columns)
+
+    @contextmanager
+    def time_limit(self, seconds: float) -> Iterator[None]:
+        """Stop what runs inside after so many seconds, with an error that says so; the engine stays usable."""
+        timer = threading.Timer(seconds, self._connection.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except duckdb.InterruptException:
+            raise TimeLimitError(f"stopped after {seconds:g} s; ask for something more selective") from None
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """Let go of the database and its files."""

@@ -7,7 +7,7 @@ equalities for shared variables, NOT EXISTS for negated atoms. Nothing here is s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -30,6 +30,7 @@ from rulewright.logic import (
 )
 
 Body = Sequence[Literal | Formula]
+TableNames = Callable[[str], str]
 
 _COMPARATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "=", "!=": "<>"}
 
@@ -85,7 +86,7 @@ class Join:
                 join.add(literal.unit)
         for literal in parts:
             if isinstance(literal.unit, Comparison):
-                join.conditions.append(join._comparison(literal.unit))
+                join.conditions.append(join.comparison(literal.unit))
             elif not literal.positive:
                 join.conditions.append(join.absent(literal.unit))
         if distinct:
@@ -98,19 +99,21 @@ class Join:
         where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
         return f"SELECT {columns} FROM {sources}{where}{suffix}"
 
-    def add(self, unit: Atom | Membership) -> None:
-        """Join the facts of a positive atom."""
+    def add(self, unit: Atom | Membership, table: TableNames | None = None) -> str:
+        """Join the facts of a positive atom, or what another table of its signature holds; returns the alias."""
         alias = f"t{len(self.sources)}"
         kind, matches = self._matches(unit, alias, binding=True)
-        self.sources.append(f"{table_name(kind)} AS {alias}")
+        self.sources.append(f"{(table or table_name)(kind)} AS {alias}")
         self.conditions += matches
+        return alias
 
-    def absent(self, unit: Atom | Membership, *, truth: bool = True) -> str:
+    def absent(self, unit: Atom | Membership, *, truth: bool = True, table: TableNames | None = None) -> str:
         """Return the condition that no fact matches an atom whose variables are all bound."""
         alias = f"n{len(self.conditions)}"
         kind, matches = self._matches(unit, alias, binding=False)
         where = " AND ".join(matches)
-        return f"NOT EXISTS (SELECT 1 FROM {table_name(kind, truth=truth)} AS {alias} WHERE {where})"
+        name = table_name(kind, truth=truth) if table is None else table(kind)
+        return f"NOT EXISTS (SELECT 1 FROM {name} AS {alias} WHERE {where})"
 
     def _matches(self, unit: Atom | Membership, alias: str, *, binding: bool) -> tuple[str, list[str]]:
         """Return an atom's signature and the conditions for a row ``alias`` to match it, binding new variables."""
@@ -194,7 +197,8 @@ class Join:
                 raise DataError(f"{each!r} is not a class of {unit.predicate}; its classes are {', '.join(declared)}")
         return self._among(place, (declared.index(each) for each in unit.classes))
 
-    def _comparison(self, comparison: Comparison) -> str:
+    def comparison(self, comparison: Comparison) -> str:
+        """Return the condition that a comparison of bound terms holds."""
         left, right = comparison.args
         for term in comparison.args:
             if isinstance(term, Variable) and term not in self.places:
@@ -225,6 +229,14 @@ class Join:
         for one, other in combinations(entities, 2):
             if self.types[one] == self.types[other] or not (self.types[one] and self.types[other]):
                 self.conditions.append(f"{self.places[one]} <> {self.places[other]}")
+
+    def head(self, head: Atom | Membership) -> list[str]:
+        """Return the SQL expressions of a head's arguments."""
+        types = self.kb.predicate(str(head.predicate)).types
+        for term, each in zip(head.args, types, strict=True):
+            if isinstance(term, Variable) and self.types.get(term) not in (None, "", each):
+                raise DataError(f"{term} has type {self.types[term]} in the body and type {each} in {head}")
+        return [self.expression(term, each) for term, each in zip(head.args, types, strict=True)]
 
     def expression(self, term: Term, kind: str) -> str:
         """Return the SQL expression of a head's argument."""
@@ -287,10 +299,7 @@ def derivations(head: Atom | Membership, body: Body, kb: KnowledgeBase, *, disti
     """
     declaration = kb.predicate(str(head.predicate))
     join = Join.of(body, kb, distinct=distinct)
-    for term, each in zip(head.args, declaration.types, strict=True):
-        if isinstance(term, Variable) and join.types.get(term) not in (None, "", each):
-            raise DataError(f"{term} has type {join.types[term]} in the body and type {each} in {head}")
-    places = [join.expression(term, each) for term, each in zip(head.args, declaration.types, strict=True)]
+    places = join.head(head)
     known = Atom(declaration.name, head.args) if declaration.classes is None else head
     if isinstance(known, Membership):  # whatever its class, an atom with a class is known
         known = Membership(known.atom, declaration.classes or known.classes)

@@ -45,7 +45,8 @@ class Graph:
     A state has a row for each walker and counts in column ``y`` the ways in which it came to entity ``y``:
     ``X ← X A_p`` walks relation ``p``. A walker with a hidden edge ``(h, r, t)`` walks on the graph without it,
     exactly: where ``p = r``, the ``X[i, h]`` ways that would have used the edge are taken from ``(X A_p)[i, t]``; where
-    ``p`` is the inverse of ``r``, the ``X[i, t]`` ways from ``(X A_p)[i, h]``.
+    ``p`` is the inverse of ``r``, the ``X[i, t]`` ways from ``(X A_p)[i, h]``. Where edges weigh what they tell, those
+    beside the hidden one weigh what they would without it.
 
     >>> kb = KnowledgeBase.from_triples([("ann", "knows", "bob"), ("bob", "knows", "cid"), ("ann", "knows", "cid")])
     >>> graph = Graph.of(kb)
@@ -64,6 +65,7 @@ class Graph:
         self.relation, self.before, self.after = relation[order], before[order], after[order]
         self._bounds = np.searchsorted(self.relation, np.arange(2 * relations + 1))
         self._matrices: dict[int, sparse.csr_array] = {}
+        self._strengths: dict[int, sparse.csr_array] = {}
 
     @classmethod
     def of(cls, kb: KnowledgeBase) -> Graph:
@@ -85,6 +87,25 @@ class Graph:
             )
         return self._matrices[relation]
 
+    def degree(self, relation: int) -> Ids:
+        """Return how many edges of a relation leave each entity."""
+        found: Ids = np.diff(self.adjacency(relation).indptr).astype(np.int64)
+        return found
+
+    def strengths(self, relation: int) -> sparse.csr_array:
+        """Return a relation with how telling each edge is: ``1 / √(edges that leave x · edges that enter y)``.
+
+        >>> kb = KnowledgeBase.from_triples([("ann", "born_in", "rome"), ("bob", "born_in", "rome")])
+        >>> Graph.of(kb).strengths(0).data.round(3).tolist()
+        [0.707, 0.707]
+        """
+        if relation not in self._strengths:
+            plain = self.adjacency(relation)
+            before, after = self.edges(relation)
+            told = 1 / np.sqrt(self.degree(relation)[before] * self.degree(relation ^ 1)[after])
+            self._strengths[relation] = sparse.csr_array((told, plain.indices, plain.indptr), shape=plain.shape)
+        return self._strengths[relation]
+
     @cached_property
     def leaving(self) -> tuple[Ids, Ids, Ids]:
         """All edges by where they begin: for each entity where its edges start, then their relations and ends."""
@@ -100,28 +121,41 @@ class Graph:
             shape=(rows, self.entities),
         )
 
-    def step(self, state: sparse.csr_array, relation: int, hidden: Hidden | None = None) -> sparse.csr_array:
-        """Walk one relation further; the ways that would use a hidden edge are taken out."""
-        found = state @ self.adjacency(relation)
+    def step(
+        self, state: sparse.csr_array, relation: int, hidden: Hidden | None = None, *, telling: bool = False
+    ) -> sparse.csr_array:
+        """Walk one relation further without the hidden edges; ``telling`` weighs edges by `strengths`."""
+        matrix = self.strengths(relation) if telling else self.adjacency(relation)
+        found = state @ matrix
         if hidden is None or relation >> 1 != hidden.relation >> 1 or found.nnz == 0:
             return found
         before, after = hidden.before, hidden.after
         if relation != hidden.relation:
             before, after = after, before
         rows = np.arange(len(before))
-        ways = np.asarray(state[rows, before]).ravel()
-        used = np.flatnonzero(ways)
-        if len(used) == 0:
+        used, scale = np.asarray(state[rows, before]).ravel(), np.ones(len(rows))
+        if telling:
+            leave, enter = self.degree(relation)[before], self.degree(relation ^ 1)[after]
+            rise, scale = (np.sqrt(each / np.maximum(each - 1, 1)) for each in (leave, enter))
+            others = sparse.csr_array((used * (rise - 1), (rows, before)), shape=state.shape)
+            found = found + others @ matrix  # the other edges that leave `before` tell more
+            used = used * rise / np.sqrt(leave * enter)
+        total = np.asarray(found[rows, after]).ravel()
+        left = np.where(total - used > 1e-9 * total, (total - used) * scale, 0.0)
+        changed = np.flatnonzero(left != total)
+        if len(changed) == 0:
             return found
-        found = found - sparse.csr_array((ways[used], (rows[used], after[used])), shape=found.shape)
+        found = found + sparse.csr_array(((left - total)[changed], (rows[changed], after[changed])), shape=found.shape)
         found.eliminate_zeros()
         return found
 
-    def walk(self, entities: Ids, path: Path, hidden: Hidden | None = None) -> sparse.csr_array:
+    def walk(
+        self, entities: Ids, path: Path, hidden: Hidden | None = None, *, telling: bool = False
+    ) -> sparse.csr_array:
         """Return the state after a whole path."""
         state = self.start(entities)
         for relation in path:
-            state = self.step(state, relation, hidden)
+            state = self.step(state, relation, hidden, telling=telling)
         return state
 
 

@@ -25,7 +25,8 @@ Progress = Callable[[int, int], None]
 class PathMixture:
     """Answers ``r(h, ?)`` and ``r(?, t)`` by a weighted sum of rules: an LNN-pred over paths for each relation.
 
-    ``ψ_r(x, y) = 1 − relu1(β − Σ_P w_P ψ_P(x, y))`` with ``w ≥ 0``; ``ψ_P`` is 1 where path ``P`` joins ``x`` to ``y``.
+    ``ψ_r(x, y) = 1 − relu1(β − Σ_P w_P ψ_P(x, y))`` with ``w ≥ 0``; ``ψ_P`` is 1 where path ``P`` joins ``x`` to ``y``,
+    or more for more ways (``ways``: once, counted or telling, see `truth`).
     Since ψ grows with the sum, candidates are ranked by the sum, which never saturates. Beside paths of up to
     ``max_length`` relations (the ``max_paths`` best of those found on ``sample`` facts), the mixture has rules that
     name entities (``constants``: the relations in their body, 0 for none). Paths of up to ``negated`` relations may be

@@ -22,7 +22,7 @@ class SavedTargets:
     """A folder with a file for each target, of one data set and one choice of options."""
 
     def __init__(self, folder: str | os.PathLike[str], kb: KnowledgeBase, options: MixtureOptions, seed: int) -> None:
-        self.folder = Path(folder)
+        self.folder, self.ways = Path(folder), options.ways
         self.folder.mkdir(parents=True, exist_ok=True)
         wanted = {
             "options": asdict(options),
@@ -48,7 +48,8 @@ class SavedTargets:
             return None
         with np.load(file, allow_pickle=False) as held:
             paths = tuple(tuple(each) for each in json.loads(str(held["paths"])))
-            table = RuleTable(relation, paths, *(held[name] for name in _COLUMNS))
+            path, kind, constant, end = (held[name] for name in _COLUMNS)
+            table = RuleTable(relation, paths, path, kind, constant, end, self.ways)
             return Target(table, held["weights"], held["support"], held["body"])
 
     def save(self, target: Target) -> None:

@@ -34,6 +34,7 @@ def written(learned: Mapping[int, Target], kb: KnowledgeBase) -> RuleSet:
 
     Confidence is ``support / (body + 5)``, counted over the questions of training. What speaks against a relation is
     a formula ``w q(X, Y) => !r(X, Y)``; how often an entity is the answer to any question, a formula ``w r(X, c)``.
+    ``ways`` says what many ways along a path count, where that is not the same as one.
     """
     found: dict[_Key, dict[str, float]] = {}
     for relation, target in learned.items():
@@ -46,7 +47,8 @@ def written(learned: Mapping[int, Target], kb: KnowledgeBase) -> RuleSet:
     labels = [str(label) for domain in kb.domains.values() for label in domain.labels]
     names = list(kb.predicates)
     heaviest = sorted(found.items(), key=lambda item: (item[0][0], -_heaviest(item[1])))
-    return RuleSet([_statement(key, entry, names, labels) for key, entry in heaviest])
+    ways = {relation >> 1: target.table.ways for relation, target in learned.items()}
+    return RuleSet([_statement(key, entry, ways[key[0]], names, labels) for key, entry in heaviest])
 
 
 def _heaviest(entry: Mapping[str, float]) -> float:
@@ -70,7 +72,7 @@ def _keys(relation: int, target: Target) -> Iterator[tuple[_Key, float, float, f
         yield (relation >> 1, kind, path, constant, end, weight < 0), weight, support, body
 
 
-def _statement(key: _Key, entry: Mapping[str, float], names: list[str], labels: list[str]) -> Statement:
+def _statement(key: _Key, entry: Mapping[str, float], ways: str, names: list[str], labels: list[str]) -> Statement:
     relation, kind, path, constant, end, against = key
     x, y = Variable("X"), Variable("Y")
     head_args: tuple[Term, Term] = (x, y)
@@ -80,7 +82,10 @@ def _statement(key: _Key, entry: Mapping[str, float], names: list[str], labels: 
         head_args = (x, named) if kind == ANSWER else (named, x)
         last = Variable("Z") if end == ANY else Symbol(labels[end])
     head = Atom(names[relation], head_args)
-    notes = Annotations({name: int(value) if value == int(value) else value for name, value in entry.items()})
+    told: dict[str, object] = {name: int(each) if each == int(each) else each for name, each in entry.items()}
+    if kind == CLOSED and ways != "once":
+        told["ways"] = ways
+    notes = Annotations(told)
     body = _chain(path, x, last, names)
     if against:
         premise: Formula = Comparison("=", x, y) if not body else And(body) if len(body) > 1 else body[0]

@@ -12,8 +12,8 @@ from rulewright.errors import DataError
 from rulewright.learn.constant_rules import DOUBT, CountedRules, constant_rules
 from rulewright.learn.path_examples import Questions, examples
 from rulewright.learn.paths import LONGEST, find_paths
-from rulewright.learn.ranking_loss import LOSSES, Loss, fit_weights
-from rulewright.reason.evidence import ANY, ASKED, Evidence, RuleTable
+from rulewright.learn.ranking_loss import LOSSES, Examples, Loss, fit_weights
+from rulewright.reason.evidence import ANY, ASKED, WAYS, Evidence, RuleTable, Ways
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,6 +34,7 @@ class MixtureOptions:
     max_edges: int | None = 200
     constants: int = 1
     max_constants: int = 20_000
+    ways: Ways = "telling"
     negated: int = 1
     questions: int = 500
     candidates: int | None = 300
@@ -53,6 +54,8 @@ class MixtureOptions:
             raise DataError(f"constants must be 0 (none), 1 or 2 relations in a body, got {self.constants}")
         if self.loss not in LOSSES:
             raise DataError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        if self.ways not in WAYS:
+            raise DataError(f"ways must be one of {', '.join(WAYS)}, got {self.ways!r}")
         for name in ("max_paths", "min_support", "sample", "questions", "iterations"):
             if getattr(self, name) < 1:
                 raise DataError(f"{name} must be >= 1, got {getattr(self, name)}")
@@ -82,8 +85,8 @@ class _Columns:
     def width(closed: int) -> int:
         return closed + _FAMILIES * (len(_BINS) + 1)
 
-    def __call__(self, row: Ids, right: npt.NDArray[np.bool_], rule: Ids) -> tuple[Ids, Floats]:
-        column, value = rule.astype(np.int64), np.ones(len(rule))
+    def __call__(self, row: Ids, right: npt.NDArray[np.bool_], rule: Ids, truth: Floats) -> tuple[Ids, Floats]:
+        column, value = rule.astype(np.int64), truth.copy()
         named = np.flatnonzero(rule >= self.closed)
         if len(named):
             number = rule[named] - self.closed
@@ -125,70 +128,77 @@ def learn_target(
         return None
     random = np.random.default_rng([seed, relation])
 
-    def some(count: int) -> Ids:
-        return np.sort(random.permutation(len(before))[:count])
+    def some(facts: tuple[Ids, Ids], count: int) -> tuple[Ids, Ids]:
+        chosen = np.sort(random.permutation(len(facts[0]))[:count])
+        return facts[0][chosen], facts[1][chosen]
 
-    chosen = some(options.sample)
-    found = find_paths(
-        graph,
-        Hidden(relation, before[chosen], after[chosen]),
-        max_length=options.max_length,
-        max_edges=options.max_edges,
-        seed=seed,
-    ).best(options.max_paths, min_support=options.min_support, min_confidence=options.min_confidence)
-    single = [(int(each),) for each in np.unique(graph.relation) if each != relation]
-    known = {(), *found.paths}
-    paths = ((), *found.paths, *(path for path in single if path not in known))
-    table = RuleTable.of_paths(relation, paths)
+    table, first = _closed_rules(graph, Hidden(relation, *some((before, after), options.sample)), options, seed)
     closed = len(table)
-    chosen = some(20 * options.questions)
-    counted = constant_rules(
-        graph, Hidden(relation, before[chosen], after[chosen]), steps=max(options.constants, 1), seed=seed
-    )
-    order = np.argsort(-counted.support * counted.confidence, kind="stable")
-    counted = counted.kept(np.sort(order[: options.max_constants if options.constants else 0]))
+    counted = _constant_rules(graph, Hidden(relation, *some((before, after), 20 * options.questions)), options, seed)
     evidence = Evidence(graph, table.joined(counted.table))
-    width = _Columns.width(closed)
-    first = np.concatenate(
-        [
-            np.zeros(1),
-            -np.log1p(-np.minimum(found.confidence, 0.99)),
-            np.zeros(len(paths) - 1 - len(found.paths)),
-            -0.3 * np.log1p(-np.minimum(counted.confidence, 0.99)),
-        ]
-    )
-    chosen = some(options.questions)
-    most = options.candidates if options.candidates and graph.entities > 4 * options.candidates else None
-    block = max(1, min(256, 2_000_000 // graph.entities))
-    questions = Questions.of(relation, before[chosen], after[chosen], (before, after))
-    training = examples(
-        evidence, questions, _Columns(closed, counted, hide=True), width, first, hide=True, most=most, block=block
-    )
-    every = [np.concatenate(pair) for pair in zip((before, after), valid, strict=True)]
-    order = np.argsort(every[0], kind="stable")
+    first = np.concatenate([first, -0.3 * np.log1p(-np.minimum(counted.confidence, 0.99))])
+
+    def asked(facts: tuple[Ids, Ids], truth: tuple[Ids, Ids], *, hide: bool) -> Examples:
+        return examples(
+            evidence,
+            Questions.of(relation, *some(facts, options.questions), truth),
+            _Columns(closed, counted, hide=hide),
+            _Columns.width(closed),
+            first,
+            hide=hide,
+            most=options.candidates if options.candidates and graph.entities > 4 * options.candidates else None,
+            block=max(1, min(256, 2_000_000 // graph.entities)),
+        )
+
+    training = asked((before, after), (before, after), hide=True)
     watched = None
     if len(valid[0]) >= options.min_valid:
-        few = np.sort(random.permutation(len(valid[0]))[: options.questions])
-        watched = examples(
-            evidence,
-            Questions.of(relation, valid[0][few], valid[1][few], (every[0][order], every[1][order])),
-            _Columns(closed, counted, hide=False),
-            width,
-            first,
-            hide=False,
-            most=most,
-            block=block,
-        )
-    support = np.zeros(width)
-    answered = training.positive[training.positive >= 0]
-    support += np.asarray(training.features[answered].sum(axis=0)).ravel() if len(answered) else 0
-    body = np.asarray(training.features.sum(axis=0)).ravel()
-    start = -options.prior * np.log1p(-support / (body + DOUBT))
+        every = [np.concatenate(pair) for pair in zip((before, after), valid, strict=True)]
+        order = np.argsort(every[0], kind="stable")
+        watched = asked(valid, (every[0][order], every[1][order]), hide=False)
+    weights, support, body = _fitted(training, watched, table, options)
+    column, value = _Columns(closed, counted, hide=False).place(np.arange(len(counted.support)), counted.confidence)
+    everything = np.concatenate([weights[:closed], weights[column] * value])
+    keep = np.flatnonzero(np.abs(everything) > 1e-6)
+    return Target(
+        evidence.table.kept(keep),
+        everything[keep],
+        np.concatenate([support[:closed], counted.support])[keep],
+        np.concatenate([body[:closed], counted.body])[keep],
+    )
+
+
+def _closed_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: int) -> tuple[RuleTable, Floats]:
+    """Return ``X = Y``, the best paths and all single relations, and what each weighs before training."""
+    found = find_paths(graph, hidden, max_length=options.max_length, max_edges=options.max_edges, seed=seed).best(
+        options.max_paths, min_support=options.min_support, min_confidence=options.min_confidence
+    )
+    known = {(), (hidden.relation,), *found.paths}
+    single = [(int(each),) for each in np.unique(graph.relation) if (int(each),) not in known]
+    weights = np.zeros(1 + len(found.paths) + len(single))
+    weights[1 : 1 + len(found.paths)] = -np.log1p(-np.minimum(found.confidence, 0.99))
+    return RuleTable.of_paths(hidden.relation, ((), *found.paths, *single), options.ways), weights
+
+
+def _constant_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: int) -> CountedRules:
+    counted = constant_rules(graph, hidden, steps=max(options.constants, 1), seed=seed)
+    order = np.argsort(-counted.support * counted.confidence, kind="stable")
+    return counted.kept(np.sort(order[: options.max_constants if options.constants else 0]))
+
+
+def _fitted(
+    training: Examples, watched: Examples | None, table: RuleTable, options: MixtureOptions
+) -> tuple[Floats, Floats, Floats]:
+    """Return the weight of each column, how often it spoke for an answer, and how often at all."""
+    closed, width = len(table), training.features.shape[1]
+    fired = training.features.astype(bool).astype(np.float64)
+    support = np.asarray(fired[training.positive[training.positive >= 0]].sum(axis=0)).ravel()
+    body = np.asarray(fired.sum(axis=0)).ravel()
+    start = np.zeros(width)
+    start[1:closed] = -options.prior * np.log1p(-support / (body + DOUBT))[1:closed]
     lower, upper = np.zeros(width), np.full(width, np.inf)
-    if options.negated:
-        lower[:closed] = np.where([len(path) <= options.negated for path in paths], _LEAST, 0.0)
-    start[0] = upper[0] = 0.0  # that X = Y may only speak against
-    start[closed:] = 0.0
+    lower[:closed] = [_LEAST if 0 < options.negated >= len(path) else 0.0 for path in table.paths]
+    upper[0] = 0.0  # that X = Y may only speak against
     scale = np.maximum(np.asarray(training.features.max(axis=0).todense()).ravel(), 1.0)
     weights, _ = fit_weights(
         training.scaled(1 / scale),
@@ -201,13 +211,4 @@ def learn_target(
         iterations=options.iterations,
         valid=None if watched is None else watched.scaled(1 / scale),
     )
-    weights = weights / scale
-    column, value = _Columns(closed, counted, hide=False).place(np.arange(len(counted.support)), counted.confidence)
-    everything = np.concatenate([weights[:closed], weights[column] * value])
-    keep = np.flatnonzero(np.abs(everything) > 1e-6)
-    return Target(
-        evidence.table.kept(keep),
-        everything[keep],
-        np.concatenate([support[:closed], counted.support])[keep],
-        np.concatenate([body[:closed], counted.body])[keep],
-    )
+    return weights / scale, support, body

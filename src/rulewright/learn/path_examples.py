@@ -14,8 +14,8 @@ from rulewright.learn.ranking_loss import Examples
 from rulewright.reason.evidence import Evidence, matched
 
 Floats = npt.NDArray[np.float64]
-Columns = Callable[[Ids, npt.NDArray[np.bool_], Ids], tuple[Ids, Floats]]
-"""From question, whether the candidate is its answer, and rule of each firing: its column and value."""
+Columns = Callable[[Ids, npt.NDArray[np.bool_], Ids, Floats], tuple[Ids, Floats]]
+"""From question, whether the candidate is its answer, rule and truth of each firing: its column and value."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def examples(
             wanted = _highest(score, most)
         wanted[left_out] = False
         wanted[np.arange(len(asked)), questions.answer[rows]] = True
-        row, candidate, rule = evidence.firings(asked, hidden, wanted=wanted)
-        place, value = columns(row, candidate == questions.answer[rows][row], rule)
+        row, candidate, rule, truth = evidence.firings(asked, hidden, wanted=wanted)
+        place, value = columns(row, candidate == questions.answer[rows][row], rule, truth)
         key = row * entities + candidate
         present = np.zeros(len(asked) * entities, dtype=bool)
         present[key] = True

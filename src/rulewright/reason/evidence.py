@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,26 @@ from scipy import sparse
 
 from rulewright.engine.walks import Graph, Hidden, Ids, Path, mirrored
 
+Floats = npt.NDArray[np.float64]
+Ways = Literal["once", "counted", "telling"]
+WAYS = ("once", "counted", "telling")
 CLOSED, ANSWER, ASKED = 0, 1, 2
 ANY = -1
+
+
+def truth(ways: Floats, kind: Ways) -> Floats:
+    """Return how true a path is between two entities: 1 if ``once`` is enough, or more for more ways.
+
+    ``counted`` gives ``log₂(1 + ways)``; ``telling`` gives ``log₂(1 + 100 s)``, where each way adds to ``s`` the
+    product of what its edges tell (`Graph.strengths`), so that a way through a rare value outweighs one through a hub.
+
+    >>> truth(np.array([1.0, 3.0]), "counted").tolist()
+    [1.0, 2.0]
+    """
+    if kind == "once":
+        return np.ones(len(ways))
+    found: Floats = np.log2(1 + (ways if kind == "counted" else 100 * ways))
+    return found
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,8 @@ class RuleTable:
     kind: Ids
     constant: Ids
     end: Ids
+    ways: Ways = "once"
+    """What many ways along a closed path count, see `truth`."""
 
     def __len__(self) -> int:
         return len(self.path)
@@ -40,15 +61,15 @@ class RuleTable:
     def kept(self, keep: npt.NDArray[np.bool_] | Ids) -> RuleTable:
         """Return some of the rules."""
         return RuleTable(
-            self.relation, self.paths, self.path[keep], self.kind[keep], self.constant[keep], self.end[keep]
+            self.relation, self.paths, self.path[keep], self.kind[keep], self.constant[keep], self.end[keep], self.ways
         )
 
     @classmethod
-    def of_paths(cls, relation: int, paths: Sequence[Path]) -> RuleTable:
+    def of_paths(cls, relation: int, paths: Sequence[Path], ways: Ways = "once") -> RuleTable:
         """Return a table of closed rules."""
         count = len(paths)
         none = np.full(count, ANY, dtype=np.int64)
-        return cls(relation, tuple(paths), np.arange(count), np.zeros(count, dtype=np.int64), none, none)
+        return cls(relation, tuple(paths), np.arange(count), np.zeros(count, dtype=np.int64), none, none, ways)
 
     def joined(self, other: RuleTable) -> RuleTable:
         """Return the rules of both."""
@@ -56,51 +77,57 @@ class RuleTable:
         place = {path: number for number, path in enumerate(paths)}
         moved = [np.array([place[path] for path in each.paths], dtype=np.int64)[each.path] for each in (self, other)]
         columns = (np.concatenate([getattr(self, n), getattr(other, n)]) for n in ("kind", "constant", "end"))
-        return RuleTable(self.relation, tuple(paths), np.concatenate(moved), *columns)
+        kind, constant, end = columns
+        return RuleTable(self.relation, tuple(paths), np.concatenate(moved), kind, constant, end, self.ways)
 
 
 class Firings:
-    """That rule ``rule[k]`` speaks for entity ``candidate[k]`` as the answer to question ``row[k]``.
+    """That rule ``rule[k]`` speaks for entity ``candidate[k]`` as the answer to question ``row[k]``, and its truth.
 
     Where ``wanted`` (question × entity) is given, only these candidates are looked at.
     """
 
     def __init__(self, wanted: npt.NDArray[np.bool_] | None = None) -> None:
         self._wanted = wanted
-        self._parts: list[tuple[Ids, Ids, Ids]] = []
+        self._parts: list[tuple[Ids, Ids, Ids, Floats]] = []
 
-    def narrowed(self, row: Ids, candidate: Ids, rule: Ids) -> tuple[Ids, Ids, Ids]:
-        """Leave out the candidates that are not looked at."""
-        if self._wanted is None:
-            return row, candidate, rule
-        keep = np.flatnonzero(self._wanted[row, candidate])
-        return row[keep], candidate[keep], rule[keep]
+    def kept(self, row: Ids, candidate: Ids) -> Ids | slice:
+        """Return which firings are looked at."""
+        return slice(None) if self._wanted is None else np.flatnonzero(self._wanted[row, candidate])
 
-    def add(self, row: Ids, candidate: Ids, rule: Ids) -> None:
+    def add(self, row: Ids, candidate: Ids, rule: Ids | int, value: Floats | float = 1.0) -> None:
         """Take in more."""
-        self._parts.append(self.narrowed(row, candidate, rule))
+        keep = self.kept(row, candidate)
+        rules, values = np.broadcast_to(rule, row.shape), np.broadcast_to(value, row.shape)
+        self._parts.append((row[keep], candidate[keep], rules[keep], values[keep]))
 
-    def columns(self) -> tuple[Ids, Ids, Ids]:
-        """Return all as three columns."""
+    def columns(self) -> tuple[Ids, Ids, Ids, Floats]:
+        """Return all as four columns."""
         empty = np.zeros(0, dtype=np.int64)
-        row, candidate, rule = (np.concatenate([empty, *(part[place] for part in self._parts)]) for place in range(3))
-        return row, candidate, rule
+        row, candidate, rule, value = (
+            np.concatenate([empty, *(part[place] for part in self._parts)]) for place in range(4)
+        )
+        return row, candidate, rule, value.astype(np.float64)
 
 
 class Totals:
     """Sums the weights of rules as they speak, so that their firings need not be held."""
 
-    def __init__(self, rows: int, entities: int, weights: npt.NDArray[np.float64]) -> None:
+    def __init__(self, rows: int, entities: int, weights: Floats) -> None:
         self.scores = np.zeros((rows, entities))
         self._weights = weights
 
-    def narrowed(self, row: Ids, candidate: Ids, rule: Ids) -> tuple[Ids, Ids, Ids]:
-        """Leave out nothing."""
-        return row, candidate, rule
+    def kept(self, row: Ids, candidate: Ids) -> slice:
+        """Return that all are looked at."""
+        return slice(None)
 
-    def add(self, row: Ids, candidate: Ids, rule: Ids) -> None:
+    def add(self, row: Ids, candidate: Ids, rule: Ids | int, value: Floats | float = 1.0) -> None:
         """Take in more."""
-        np.add.at(self.scores.reshape(-1), row * self.scores.shape[1] + candidate, self._weights[rule])
+        place = row * self.scores.shape[1] + candidate
+        if isinstance(rule, (int, np.integer)):  # one rule names a candidate once
+            self.scores.reshape(-1)[place] += self._weights[rule] * value
+        else:
+            np.add.at(self.scores.reshape(-1), place, self._weights[rule] * value)
 
 
 class Evidence:
@@ -109,7 +136,7 @@ class Evidence:
     >>> from rulewright.data import KnowledgeBase
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
     >>> table = RuleTable.of_paths(0, [(0, 0), (1,)])
-    >>> row, candidate, rule = Evidence(Graph.of(kb), table).firings(np.array([0, 1]))
+    >>> row, candidate, rule, _ = Evidence(Graph.of(kb), table).firings(np.array([0, 1]))
     >>> list(zip(row.tolist(), candidate.tolist(), rule.tolist()))  # ann → cid by rule 0, bob → ann by rule 1
     [(0, 2, 0), (1, 0, 1)]
     """
@@ -126,8 +153,8 @@ class Evidence:
 
     def firings(
         self, entities: Ids, hidden: Hidden | None = None, *, wanted: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[Ids, Ids, Ids]:
-        """Return (row, candidate, rule) for questions about ``entities``, each on the graph without its hidden edge.
+    ) -> tuple[Ids, Ids, Ids, Floats]:
+        """Return (row, candidate, rule, value) for questions about ``entities``, on the graph without its hidden edge.
 
         ``wanted`` (question × entity) says which candidates to look at, where not at all.
         """
@@ -135,10 +162,8 @@ class Evidence:
         self.tell(entities, found, hidden)
         return found.columns()
 
-    def scores(
-        self, entities: Ids, weights: npt.NDArray[np.float64], hidden: Hidden | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Return the sum of the weights of the rules that speak for each candidate: a row for each question."""
+    def scores(self, entities: Ids, weights: Floats, hidden: Hidden | None = None) -> Floats:
+        """Return ``Σ w ψ`` over the rules that speak for each candidate: a row for each question."""
         totals = Totals(len(entities), self.graph.entities, weights)
         self.tell(entities, totals, hidden)
         return totals.scores
@@ -153,7 +178,7 @@ class Evidence:
         if path in self._wanted:
             self._emit(self._number[path], state, found)
         for step in self._trie.get(path, ()):
-            after = self.graph.step(state, step, hidden)
+            after = self.graph.step(state, step, hidden, telling=self.table.ways == "telling")
             if after.nnz:
                 self._descend((*path, step), after, hidden, found)
 
@@ -169,7 +194,7 @@ class Evidence:
         places = state.indices.astype(np.int64)
         kinds, ends = table.kind[rules], table.end[rules]
         for rule in rules[kinds == CLOSED]:
-            found.add(rows, places, np.full(len(rows), rule))
+            found.add(rows, places, int(rule), truth(state.data, table.ways))
         anywhere = rules[(kinds == ANSWER) & (ends == ANY)]
         if len(anywhere):
             reached = np.flatnonzero(np.diff(state.indptr))
@@ -214,9 +239,10 @@ class Evidence:
         counts = np.diff(reach.indptr)[bodies]
         candidates = reach.indices[ranges(reach.indptr[bodies], counts)].astype(np.int64)
         rows, rules = np.repeat(rows, counts), np.repeat(self._asked[chosen], counts)
-        rows, candidates, rules = found.narrowed(rows, candidates, rules)
+        keep = found.kept(rows, candidates)
+        rows, candidates, rules = rows[keep], candidates[keep], rules[keep]
         if hidden is not None:
-            keep = ~self._needs_hidden(rows, candidates, rules, hidden)
+            keep = np.flatnonzero(~self._needs_hidden(rows, candidates, rules, hidden))
             rows, candidates, rules = rows[keep], candidates[keep], rules[keep]
         found.add(rows, candidates, rules)
 

@@ -38,6 +38,11 @@ class Derivation:
     source: Source
     number: int
 
+    @property
+    def confidence(self) -> float:
+        """What the head's score is multiplied with: a rule's confidence, 1 for a hard formula."""
+        return self.source.confidence if isinstance(self.source, Rule) else 1.0
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -79,6 +84,11 @@ class Program:
                 constraints += checked
         known = _with_new_predicates(kb, rule_set, derivations)
         return cls(known, tuple(sources), tuple(derivations), tuple(constraints))
+
+
+def positive_atoms(body: Iterable[Literal]) -> list[Head]:
+    """Return the atoms of a body that facts must match, in order."""
+    return [each.unit for each in body if each.positive and not isinstance(each.unit, Comparison)]
 
 
 def _check_head(head: Head, source: Source) -> None:

@@ -78,7 +78,7 @@ class RuleRanker:
         return self._latest[1]
 
     def _highest(self, evidence: Evidence, entities: Ids, weights: Scores) -> Scores:
-        row, candidate, rule = evidence.firings(entities)
+        row, candidate, rule, _ = evidence.firings(entities)
         found = np.zeros((len(entities), self.graph.entities))
         np.maximum.at(found, (row, candidate), weights[rule])
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from rulewright.logic import (
     Term,
     Variable,
 )
-from rulewright.reason.evidence import ANSWER, ANY, ASKED, CLOSED, RuleTable
+from rulewright.reason.evidence import ANSWER, ANY, ASKED, CLOSED, WAYS, RuleTable, Ways
 
 Weighted = tuple[RuleTable, npt.NDArray[np.float64]]
 
@@ -36,6 +37,7 @@ class _Columns:
     paths: dict[Path, int] = field(default_factory=dict)
     rows: list[tuple[int, int, int, int]] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
+    ways: set[str] = field(default_factory=set)
 
     def add(self, path: Path, kind: int, constant: int, end: int, weight: float) -> None:
         number = self.paths.setdefault(path, len(self.paths))
@@ -43,16 +45,20 @@ class _Columns:
         self.weights.append(weight)
 
     def table(self, relation: int) -> Weighted:
-        columns = np.array(self.rows, dtype=np.int64).reshape(-1, 4).T
-        return RuleTable(relation, tuple(self.paths), *columns), np.array(self.weights)
+        path, kind, constant, end = np.array(self.rows, dtype=np.int64).reshape(-1, 4).T
+        if len(self.ways) > 1:
+            raise DataError(f"the rules of one relation must agree in what many ways count, got {sorted(self.ways)}")
+        ways = cast(Ways, next(iter(self.ways), "once"))
+        return RuleTable(relation, tuple(self.paths), path, kind, constant, end, ways), np.array(self.weights)
 
 
 def tables_of(rules: RuleSet, kb: KnowledgeBase, *, weighted: bool) -> dict[int, Weighted]:
     """Return the table of every question: its rules with their confidence, or with ``weighted`` their weights.
 
     Weights are the annotations ``weight`` for ``r(X, ?)`` and ``weight_inverse`` for ``r(?, X)``; a rule that has
-    neither weighs ``−log(1 − confidence)``. Rules are chains whose ends are variables or entities; with ``weighted``,
-    formulas ``w q(X, Y) => !r(X, Y)``, ``w X = Y => !r(X, Y)`` and ``w r(X, c)`` too.
+    neither weighs ``−log(1 − confidence)``. ``ways`` says what many ways along a path count (`truth`). Rules are chains
+    whose ends are variables or entities; with ``weighted``, formulas ``w q(X, Y) => !r(X, Y)``, ``w X = Y => !r(X, Y)``
+    and ``w r(X, c)`` too.
     """
     found: dict[int, _Columns] = {}
     for statement in rules:
@@ -73,8 +79,18 @@ def tables_of(rules: RuleSet, kb: KnowledgeBase, *, weighted: bool) -> dict[int,
             forward, backward = ((steps, kind, constant, last) for kind in kinds)
         for number, row, weight in ((2 * relation, forward, ahead), (2 * relation + 1, backward, back)):
             if weight:
-                found.setdefault(number, _Columns()).add(*row, weight)
+                columns = found.setdefault(number, _Columns())
+                columns.add(*row, weight)
+                if weighted and row[1] == CLOSED:
+                    columns.ways.add(_ways(statement))
     return {number: columns.table(number) for number, columns in found.items()}
+
+
+def _ways(statement: Statement) -> str:
+    ways = str(statement.annotations.get("ways", "once"))
+    if ways not in WAYS:
+        raise DataError(f"ways must be one of {', '.join(WAYS)}, got {ways!r}: {statement}")
+    return ways
 
 
 def _weights(statement: Statement, weighted: bool, sign: float) -> tuple[float, float]:

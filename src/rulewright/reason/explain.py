@@ -1,0 +1,198 @@
+"""Explaining a fact: its best proofs, what they all rest on, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from threading import RLock
+from types import TracebackType
+from typing import Self
+
+from rulewright.data import KnowledgeBase, Value
+from rulewright.engine import Engine
+from rulewright.errors import DataError
+from rulewright.logic import Comparison, Head, Membership, Number, Rule, RuleSet
+from rulewright.reason.fact_codes import Key, fact_of, key_of, read_fact
+from rulewright.reason.instances import MOST, Instance, Instances
+from rulewright.reason.program import Program, positive_atoms
+from rulewright.reason.proofs import Explanation, Proof, Status
+from rulewright.reason.search import best_first, common
+from rulewright.reason.why_not import bindings, filled, near_misses
+
+MAX_PROOFS = 1_000
+"""How many proofs are returned where all are asked for."""
+
+_MAX_SHARED = 300  # facts looked at to find what all proofs share
+
+
+def explain(
+    rules: RuleSet | Rule | Iterable[Rule],
+    kb: KnowledgeBase,
+    fact: str | Head | Sequence[Value],
+    *,
+    k: int | None = 1,
+    depth: int | None = None,
+) -> Explanation:
+    """Say why a fact follows from rules and facts, or why not.
+
+    Returns the ``k`` best proofs (None: all, up to `MAX_PROOFS`); a proof's score is the product of the confidences of
+    the rules in it. ``depth`` is the most rules applied one after the other; with None proofs are one rule deep, and
+    only where there are none the rules are chained to their fixed point. The fact is text, an atom, or a tuple
+    (predicate, argument, …). Who asks more than once keeps an `Explainer`.
+
+    >>> from rulewright.logic import parse_rules
+    >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+    >>> rules = parse_rules("0.9 :: grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).")
+    >>> print(explain(rules, kb, "grandparent_of(ann, cid)"))
+    grandparent_of(ann, cid)  0.9
+    └─ by 0.9 :: grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).
+       ├─ parent_of(ann, bob)  known
+       └─ parent_of(bob, cid)  known
+    rests on parent_of(ann, bob), parent_of(bob, cid)
+    >>> print(explain(rules, kb, "grandparent_of(bob, ann)"))
+    grandparent_of(bob, ann) does not follow
+    nearest:
+    0.9 :: grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).
+       parent_of(bob, cid) holds
+       parent_of(cid, ann) is missing
+    """
+    with Explainer(rules, kb) as explainer:
+        return explainer.explain(fact, k=k, depth=depth)
+
+
+class Explainer:
+    """Explains facts of one knowledge base, one after the other, with what rules and facts need loaded once.
+
+    ``max_facts`` bounds what is chained for proofs of more than one rule. Several threads may ask; they take turns.
+
+    >>> from rulewright.logic import parse_rules
+    >>> kb = KnowledgeBase.from_triples([("ann", "spouse_of", "al")])
+    >>> with Explainer(parse_rules("spouse_of(X, Y) :- spouse_of(Y, X)."), kb) as explainer:
+    ...     explainer.explain(("spouse_of", "al", "ann")).status, explainer.explain("spouse_of(al, al)").status
+    ('inferred', 'unknown')
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet | Rule | Iterable[Rule],
+        kb: KnowledgeBase,
+        *,
+        max_facts: int = 1_000_000,
+        memory_limit: str | None = None,
+    ) -> None:
+        self.program = Program.of(rules, kb)
+        self._engine = Engine(self.program.kb, memory_limit=memory_limit)
+        self._instances = Instances(self.program, self._engine, max_facts)
+        self._confidences = [each.confidence for each in self.program.derivations]
+        self._turn = RLock()
+
+    def explain(
+        self, fact: str | Head | Sequence[Value], *, k: int | None = 1, depth: int | None = None
+    ) -> Explanation:
+        """Say why a fact follows, or why not; see `explain`."""
+        for name, value in (("k", k), ("depth", depth)):
+            if value is not None and value < 1:
+                raise DataError(f"{name} must be >= 1, got {value}")
+        goal = read_fact(fact, self.program.kb)
+        key = key_of(goal, self.program.kb)
+        with self._turn:
+            return self._explained(goal, key, k, depth)
+
+    def _explained(self, goal: Head, key: Key, k: int | None, depth: int | None) -> Explanation:
+        self._instances.truncated = False
+        known = self._holds(goal, truth=True)
+        proofs = [Proof(goal)] if known else []
+        wanted = (MAX_PROOFS + 1 if k is None else k) - len(proofs)
+        reached, note = self._instances.settle(str(goal.predicate), 1 if depth is None else depth)
+        found = self._proofs(key, reached, wanted)
+        if depth is None and not found and not known and not note:
+            reached, note = self._instances.settle(str(goal.predicate), None)
+            found = self._proofs(key, reached, wanted) if reached > 1 else found
+        if k is None and len(found) == wanted:
+            note = f"more than {MAX_PROOFS:,} proofs; k chooses how many"
+            found = found[:-1]
+        shared: frozenset[Key] | None = frozenset()
+        if known and not next(self._search(key, reached), None):
+            shared = frozenset([key])
+        elif found and not known:
+            shared = common(key, reached, self._instances.of, _MAX_SHARED)
+        if shared is None:
+            note = note or "too many facts are involved to say which of them every proof rests on"
+        if self._instances.truncated:
+            note = note or f"a fact is given by more than {MOST:,} instances of rules, and the best were looked at"
+        proofs += found
+        critical = [
+            fact for fact in (proofs[0].leaves() if proofs else ()) if key_of(fact, self.program.kb) in (shared or ())
+        ]
+        missed = () if proofs else near_misses(key, self._instances)
+        return Explanation(
+            goal, self._status(goal, known, bool(found)), tuple(proofs), tuple(critical), missed, reached, note
+        )
+
+    def _status(self, goal: Head, known: bool, proved: bool) -> Status:
+        if known:
+            return "known"
+        if self._holds(goal, truth=False) or self._has_other_class(goal):
+            return "false"
+        return "inferred" if proved else "unknown"
+
+    def _holds(self, fact: Head, *, truth: bool) -> bool:
+        args = [term.value if isinstance(term, Number) else term.name for term in fact.args]
+        classes = fact.classes if isinstance(fact, Membership) else ()
+        return self.program.kb.contains(str(fact.predicate), *args, *classes, truth=truth)
+
+    def _has_other_class(self, fact: Head) -> bool:
+        if not isinstance(fact, Membership):
+            return False
+        classes = self.program.kb.predicate(str(fact.predicate)).classes or ()
+        return any(self._holds(Membership(fact.atom, (each,)), truth=True) for each in classes)
+
+    def _search(self, key: Key, depth: int) -> Iterator[tuple[Instance, ...]]:
+        return best_first(key, depth, self._instances.of, self._confidences)
+
+    def _proofs(self, key: Key, depth: int, count: int) -> list[Proof]:
+        """Return the best proofs by rules, each different from the others to one who reads it."""
+        found: dict[Proof, None] = {}
+        for chosen in self._search(key, depth) if count > 0 else ():
+            found.setdefault(self._built(key, iter(chosen)))
+            if len(found) == count:
+                break
+        return list(found)
+
+    def _built(self, key: Key, chosen: Iterator[Instance]) -> Proof:
+        """Build the tree of a proof from its instances, from top to bottom and left to right."""
+        instance = next(chosen)
+        derivation = self.program.derivations[instance.place]
+        premises = [
+            Proof(fact_of(premise, self.program.kb)) if known else self._built(premise, chosen)
+            for premise, known in zip(instance.premises, instance.known, strict=True)
+        ]
+        atoms = positive_atoms(derivation.body)
+        mapping = bindings(zip(atoms, (each.fact for each in premises), strict=True))
+        others = [
+            place
+            for place, each in enumerate(derivation.body)
+            if not each.positive or isinstance(each.unit, Comparison)
+        ]
+        score = derivation.confidence
+        for each in premises:
+            score *= each.score
+        return Proof(
+            fact_of(key, self.program.kb),
+            score,
+            derivation.source,
+            derivation.number,
+            tuple(premises),
+            tuple(filled(derivation, others, mapping)),
+        )
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

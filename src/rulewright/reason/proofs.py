@@ -1,0 +1,214 @@
+"""Why a fact follows, or why not: proofs as trees, and the rules that came nearest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rulewright.logic import Annotations, Formula, Head, Membership, Not, Number, Rule, Symbol
+from rulewright.reason.program import Source
+
+Status = Literal["known", "inferred", "false", "unknown"]
+
+_SPOKEN = {
+    "known": "is known",
+    "inferred": "is inferred",
+    "false": "is observed to be false",
+    "unknown": "does not follow",
+}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A fact, and below it what it follows from: a tree whose leaves are known facts.
+
+    ``source`` is the statement applied last and ``number`` its place in the rule set, both None for a known fact.
+    ``premises`` prove the positive atoms of its body; ``conditions`` are its comparisons and the facts that must be
+    absent. ``score = confidence × Π premises' scores``, 1 for a known fact.
+    """
+
+    fact: Head
+    score: float = 1.0
+    source: Source | None = None
+    number: int | None = None
+    premises: tuple[Proof, ...] = ()
+    conditions: tuple[Formula, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """The most rules applied one after the other; 0 for a known fact."""
+        return 0 if self.source is None else 1 + max((each.depth for each in self.premises), default=0)
+
+    def leaves(self) -> tuple[Head, ...]:
+        """Return the known facts that the proof rests on, each once, in order."""
+        if self.source is None:
+            return (self.fact,)
+        return tuple(dict.fromkeys(leaf for each in self.premises for leaf in each.leaves()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the tree as plain values, for JSON."""
+        found: dict[str, Any] = {**fact_dict(self.fact), "score": self.score}
+        if self.source is not None:
+            found |= {
+                "rule": str(self.source),
+                "number": self.number,
+                "premises": [each.as_dict() for each in self.premises],
+                "conditions": [str(each) for each in self.conditions],
+            }
+        return found
+
+    def svg(self) -> str:
+        """Return the tree as a drawing."""
+        from rulewright.reason.proof_drawing import svg
+
+        return svg(self)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A rule that almost gives a fact: what of its body holds, and what is missing for it.
+
+    Missing are atoms that are no facts (where any entity would do, a variable stands), negated atoms whose fact is
+    there, and comparisons that do not hold.
+    """
+
+    source: Source
+    number: int
+    score: float
+    held: tuple[Formula, ...]
+    missing: tuple[Formula, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "rule": str(self.source),
+            "number": self.number,
+            "score": self.score,
+            "held": [str(each) for each in self.held],
+            "missing": [str(each) for each in self.missing],
+        }
+
+    def __str__(self) -> str:
+        rows = [("holds", each) for each in self.held] + [("missing", each) for each in self.missing]
+        return "\n".join([rule_text(self.source), *(f"   {_spoken(how, each)}" for how, each in rows)])
+
+
+def _spoken(how: str, formula: Formula) -> str:
+    if how == "missing" and isinstance(formula, Not):
+        return f"{formula.formula} must not hold"
+    return f"{formula} {'holds' if how == 'holds' else 'is missing'}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What speaks for a fact; see `explain`.
+
+    ``proofs`` come best first, and a known fact's first proof is the fact itself. ``critical`` are the known facts that
+    every proof up to ``depth`` rests on: without any one of them none is left. Where there is no proof, ``why_not`` has
+    the nearest rules. ``note`` says which bound was met, if one was.
+    """
+
+    fact: Head
+    status: Status
+    proofs: tuple[Proof, ...]
+    critical: tuple[Head, ...]
+    why_not: tuple[NearMiss, ...]
+    depth: int
+    note: str = ""
+
+    @property
+    def score(self) -> float:
+        """The score of the best proof, 0 where there is none."""
+        return self.proofs[0].score if self.proofs else 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether no bound was met."""
+        return not self.note
+
+    def __bool__(self) -> bool:
+        return bool(self.proofs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            **fact_dict(self.fact),
+            "status": self.status,
+            "score": self.score,
+            "proofs": [each.as_dict() for each in self.proofs],
+            "critical": [fact_dict(each) for each in self.critical],
+            "why_not": [each.as_dict() for each in self.why_not],
+            "depth": self.depth,
+            "note": self.note,
+        }
+
+    def svg(self, index: int = 0) -> str:
+        """Return one of the proofs as a drawing."""
+        return self.proofs[index].svg()
+
+    def __str__(self) -> str:
+        parts = []
+        if not self.proofs or self.status == "false":
+            parts.append(f"{self.fact} {_SPOKEN[self.status]}")
+        parts += map(str, self.proofs)
+        if self.critical:
+            parts.append("rests on " + ", ".join(map(str, self.critical)))
+        if self.why_not:
+            parts += ["nearest:", *map(str, self.why_not)]
+        elif not self.proofs:
+            parts.append(f"no rule concludes {self.fact.predicate}")
+        return "\n".join([*parts, *([f"({self.note})"] if self.note else [])])
+
+
+def fact_dict(fact: Head) -> dict[str, Any]:
+    """Return a ground fact as plain values.
+
+    >>> from rulewright.logic import parse_atom
+    >>> fact_dict(parse_atom("parent_of(ann, 'Bob B')"))
+    {'fact': "parent_of(ann, 'Bob B')", 'predicate': 'parent_of', 'args': ['ann', 'Bob B']}
+    """
+    args: list[str | float] = [
+        term.name if isinstance(term, Symbol) else term.value if isinstance(term, Number) else str(term)
+        for term in fact.args
+    ]
+    found: dict[str, Any] = {"fact": str(fact), "predicate": str(fact.predicate), "args": args}
+    return {**found, "value": fact.classes[0]} if isinstance(fact, Membership) else found
+
+
+def rule_text(source: Source) -> str:
+    """Return a statement for a person to read: without its statistics, its confidence to four places.
+
+    >>> from rulewright.logic import parse_rule
+    >>> rule_text(parse_rule("0.66666666 :: p(X) :- q(X). @{support: 2}"))
+    '0.6667 :: p(X) :- q(X).'
+    """
+    if isinstance(source, Rule):
+        return str(replace(source, annotations=Annotations(), confidence=round(source.confidence, 4)))
+    return str(replace(source, annotations=Annotations()))
+
+
+def _lines(proof: Proof) -> list[str]:
+    """Return the text of a proof: what a fact follows from stands below it."""
+    lines = [f"{proof.fact}  {'known' if proof.source is None else f'{proof.score:.3g}'}"]
+    if proof.source is None:
+        return lines
+    lines.append(f"└─ by {rule_text(proof.source)}")
+    blocks = [*map(_lines, proof.premises), *([condition_text(each)] for each in proof.conditions)]
+    for place, block in enumerate(blocks):
+        last = place == len(blocks) - 1
+        lines.append(f"   {'└─' if last else '├─'} {block[0]}")
+        lines += [f"   {'  ' if last else '│ '} {line}" for line in block[1:]]
+    return lines
+
+
+def condition_text(formula: Formula) -> str:
+    """Return a condition of a rule's body that is no fact to be proved.
+
+    >>> from rulewright.logic import parse_formula
+    >>> condition_text(parse_formula("!p(ann)")), condition_text(parse_formula("ann != bob"))
+    ('no p(ann)', 'ann != bob')
+    """
+    return f"no {formula.formula}" if isinstance(formula, Not) else str(formula)
