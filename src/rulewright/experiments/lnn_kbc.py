@@ -44,6 +44,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     paper = settings.get("paper", {})
     assert isinstance(paper, Mapping)
     return {
+        "experiment": experiment.name,
         "title": experiment.title,
         "columns": COLUMNS,
         "rows": {**rows, **paper},
