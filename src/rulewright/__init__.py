@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rulewright.evaluate import explain_counts
     from rulewright.inject import ConsistencyLoss, Decoded, LogicLayer, RuleDecoder, SLrelax
     from rulewright.io import read_facts, read_rules, write_facts
-    from rulewright.learn import LNNLearner, MarkovLogic, RuleMiner
+    from rulewright.learn import LNNLearner, MarkovLogic, NLILLearner, RuleMiner, explain_classifier
     from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
     from rulewright.reason import apply, explain
 
@@ -33,6 +33,7 @@ _HOME = {
     "LNNLearner": "learn",
     "LogicLayer": "inject",
     "MarkovLogic": "learn",
+    "NLILLearner": "learn",
     "Rule": "logic",
     "RuleDecoder": "inject",
     "RuleMiner": "learn",
@@ -41,6 +42,7 @@ _HOME = {
     "SLrelax": "inject",
     "apply": "reason",
     "explain": "reason",
+    "explain_classifier": "learn",
     "explain_counts": "evaluate",
     "parse_formula": "logic",
     "parse_rule": "logic",
@@ -59,6 +61,7 @@ __all__ = [
     "LNNLearner",
     "LogicLayer",
     "MarkovLogic",
+    "NLILLearner",
     "Rule",
     "RuleDecoder",
     "RuleMiner",
@@ -68,6 +71,7 @@ __all__ = [
     "apply",
     "datasets",
     "explain",
+    "explain_classifier",
     "explain_counts",
     "parse_formula",
     "parse_rule",

@@ -7,21 +7,39 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rulewright.learn.base import Learner
+    from rulewright.learn.completion import PathMixture
     from rulewright.learn.lnn.learner import LNNLearner
     from rulewright.learn.marginals import Marginal, Marginals
     from rulewright.learn.markov import MarkovLogic
     from rulewright.learn.miner import RuleMiner
+    from rulewright.learn.nlil.explain import Explanation, explain_classifier
+    from rulewright.learn.nlil.learner import NLILLearner
 
 _HOME = {
+    "Explanation": "nlil.explain",
     "LNNLearner": "lnn.learner",
     "Learner": "base",
     "Marginal": "marginals",
     "Marginals": "marginals",
     "MarkovLogic": "markov",
+    "NLILLearner": "nlil.learner",
+    "PathMixture": "completion",
     "RuleMiner": "miner",
+    "explain_classifier": "nlil.explain",
 }
 
-__all__ = ["LNNLearner", "Learner", "Marginal", "Marginals", "MarkovLogic", "RuleMiner"]
+__all__ = [
+    "Explanation",
+    "LNNLearner",
+    "Learner",
+    "Marginal",
+    "Marginals",
+    "MarkovLogic",
+    "NLILLearner",
+    "PathMixture",
+    "RuleMiner",
+    "explain_classifier",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,13 +1,15 @@
 """Statements as English sentences, for people who do not read logic.
 
 A predicate's name is read as a phrase: ``parent_of(X, Y)`` is "X is a parent of Y", ``lives_in(X, Y)`` "X lives in Y",
-``country(X, Y)`` "X has country Y", ``male(X)`` "X is male". Where that reads badly, ``phrases`` gives the words, with
-``{0}``, ``{1}``, … for the arguments.
+``country(X, Y)`` "X has country Y", ``male(X)`` "X is male". Of a name that is a path or an address only the last part
+is read, unless two names of the statement end alike. Where that reads badly, ``phrases`` gives the words, with ``{0}``,
+``{1}``, … for the arguments.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from rulewright.logic import rules as r
@@ -53,7 +55,7 @@ def english(statement: r.Statement | t.Formula, phrases: Mapping[str, str] | Non
     >>> print(english(parse_rule("older(X, Y) :- age(X, A), age(Y, B), A > B."), {"older": "{0} is older than {1}"}))
     If X has age A, Y has age B and A is greater than B, then X is older than Y.
     """
-    words = _Words(phrases or {})
+    words = _Words(phrases or {}, _predicates(statement))
     match statement:
         case r.Rule(head, body, confidence):
             sentence = f"if {words.all_of(body)}, then {words.formula(head)}"
@@ -84,11 +86,40 @@ def _listed(parts: list[str], joined: str) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {joined} {parts[-1]}"
 
 
+def short_name(name: str) -> str:
+    """Return the last part of a name that is written as a path or an address, else the name.
+
+    >>> short_name("/people/person/nationality"), short_name("http://example.org/ns#knows"), short_name("parent_of")
+    ('nationality', 'knows', 'parent_of')
+    """
+    if not re.match(r"/|[a-z][a-z0-9+.-]*:", name):
+        return name
+    last = re.split(r"[/#:]", name.rstrip("/#:"))[-1]
+    return last or name
+
+
+def _predicates(statement: r.Statement | t.Formula) -> set[str]:
+    match statement:
+        case r.Rule(head, body) | r.Template(head, body):
+            formulas: tuple[t.Formula, ...] = (head, *body)
+        case r.WeightedFormula(formula):
+            formulas = (formula,)
+        case _:
+            formulas = (statement,)
+    found = (unit for formula in formulas for unit in t.units(formula) if not isinstance(unit, t.Comparison))
+    return {unit.predicate for unit in found if isinstance(unit.predicate, str)}
+
+
 class _Words:
     """Puts formulas into words, given what some predicates are called."""
 
-    def __init__(self, phrases: Mapping[str, str]) -> None:
+    def __init__(self, phrases: Mapping[str, str], predicates: set[str]) -> None:
         self._phrases = phrases
+        ends = Counter(short_name(name) for name in predicates)
+        self._spoken = {name: _spoken(short_name(name) if ends[short_name(name)] == 1 else name) for name in predicates}
+
+    def _said(self, predicate: str | t.PredicateVariable) -> str:
+        return f"?{predicate.name}" if isinstance(predicate, t.PredicateVariable) else self._spoken[predicate]
 
     def all_of(self, parts: tuple[t.Formula, ...]) -> str:
         return _listed([self._part(part) for part in parts], "and")
@@ -106,7 +137,7 @@ class _Words:
             case t.Membership(atom, classes):
                 names = _listed([*map(quote, classes)], "or")
                 of = _listed([_term(arg) for arg in atom.args], "and")
-                return f"the {_spoken(atom.predicate)} of {of} is {names}"
+                return f"the {self._said(atom.predicate)} of {of} is {names}"
             case t.Comparison(operator, left, right):
                 return f"{_term(left)} {_COMPARISONS[operator]} {_term(right)}"
             case t.Not(inner):
@@ -126,7 +157,7 @@ class _Words:
             return re.sub(
                 r"\{(\d+)\}", lambda found: args[int(found[1])] if int(found[1]) < len(args) else found[0], phrase
             )
-        said = _spoken(predicate)
+        said = self._said(predicate)
         if len(args) == 1:
             return f"{args[0]} is {said}"
         if len(args) > 2 or isinstance(predicate, t.PredicateVariable):
@@ -150,10 +181,8 @@ def _verb(said: str) -> str:
     return f"has {said}"
 
 
-def _spoken(predicate: str | t.PredicateVariable) -> str:
+def _spoken(predicate: str) -> str:
     """Return the words of a predicate's name, or the name itself in quotes where it has none."""
-    if isinstance(predicate, t.PredicateVariable):
-        return f"?{predicate.name}"
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*|[a-z]+(?:[A-Z][a-z0-9]*)+", predicate):
         return quote(predicate)
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", predicate.replace("_", " ")).lower()

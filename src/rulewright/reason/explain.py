@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from threading import RLock
 from types import TracebackType
 from typing import Self
@@ -96,6 +97,10 @@ class Explainer:
         key = key_of(goal, self.program.kb)
         with self._turn:
             return self._explained(goal, key, k, depth)
+
+    def time_limit(self, seconds: float) -> AbstractContextManager[None]:
+        """Stop a query that is asked inside after so many seconds, with an error that says so."""
+        return self._engine.time_limit(seconds)
 
     def _explained(self, goal: Head, key: Key, k: int | None, depth: int | None) -> Explanation:
         self._instances.truncated = False

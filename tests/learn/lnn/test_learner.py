@@ -191,3 +191,13 @@ def test_what_cannot_be_learned_is_said():
         learner.predict([("grandchild_of", "p1")])
     with pytest.raises(DataError, match="is a variable"):
         learner.predict(["grandchild_of(X, r1)"])
+
+
+def test_it_warns_where_a_fact_may_support_itself():
+    facts = [("t", f"x{number}", f"y{number}") for number in range(4)]
+    facts += [each for number in range(4) for each in (("c", f"y{number}"), ("a", f"y{number}", f"y{number}"))]
+    facts += [("a", f"x{number}", f"y{number}") for number in range(4)]
+    through = "template s(Y) :- ?P(X, Y), c(Y) where ?P in *."
+    target = "template t(X, Z) :- s(Y), a(X, Y), ?Q(Y, Z) where ?Q in {a}."
+    with pytest.warns(UserWarning, match="t: a fact may support itself through"):
+        LNNLearner(f"{through} {target}", epochs=1).fit(rw.KnowledgeBase.from_facts(facts))

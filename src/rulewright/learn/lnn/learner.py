@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
@@ -131,6 +132,13 @@ class LNNLearner:
         jobs = [self._job(kb, target, templates, examples) for target, templates in self._tasks(kb, examples)]
         self.kb = kb
         self.trained_ = {each.target: each for each in self._train(jobs)}
+        for each in self.trained_.values():
+            if each.partly_hidden:
+                warnings.warn(
+                    f"{each.target}: a fact may support itself through another template whose head lacks variables of "
+                    f"{each.target}, so training may look better than it is; give that head these variables",
+                    stacklevel=2,
+                )
         self._networks = {}
         rules: list[Rule] = []
         learned: list[Template | Rule] = []
