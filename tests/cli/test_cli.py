@@ -60,6 +60,13 @@ def test_demo_ends_with_a_table_and_a_sentence():
     assert any(line.split() == ["predicate", "hidden", "inferred", "correct", "precision", "recall"] for line in lines)
     assert any("because" in line for line in lines)
     assert lines[-1].startswith("Of ") and lines[-1].endswith("are true.")
+    steps = [line.split(":")[0] for line in lines if line[1:2] == "."]
+    assert steps == ["1. Learn", "2. Correct", "3. Complete", "4. Explain", "5. Inject"]
+
+
+def test_demo_tells_of_wrong_facts():
+    found = json.loads(run("demo", "--people", "200", "--noise", "0.02", "--json").stdout)
+    assert found["wrong"] > 0 and sum(found["broken"].values()) > 0
 
 
 def test_demo_as_json_is_repeatable_and_right():
@@ -67,6 +74,8 @@ def test_demo_as_json_is_repeatable_and_right():
     assert first == second
     assert first["precision"] > 0.9
     assert first["recall"] > 0.8
+    assert first["struck"] > 0 and first["uncorrected_precision"] < first["precision"]
+    assert first["injected"]["f1_decoded"] > first["injected"]["f1_alone"] and first["injected"]["because"]
     assert first["hidden"] == sum(row["hidden"] for row in first["predicates"])
     assert all(each["because"] for each in first["sample"])
 

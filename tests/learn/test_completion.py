@@ -66,6 +66,19 @@ def test_it_goes_on_where_it_stopped(tmp_path):
         PathMixture(folder=tmp_path, targets=["uncle"], l2=3.0).fit(kb)
 
 
+def test_directions_share_what_they_learned(tmp_path):
+    kb = uncles(10)
+    options = {"folder": tmp_path, "targets": ["uncle"], "constants": 0}
+    alone, shared = PathMixture(**options).fit(kb), PathMixture(**options, shared=0.5).fit(kb)
+    everyone = np.arange(kb.n_entities)
+    ahead, back = (alone.scores("uncle", everyone, inverse=inverse) for inverse in (False, True))
+    np.testing.assert_allclose(shared.scores("uncle", everyone), ahead + 0.5 * back.T, atol=1e-9)
+    np.testing.assert_allclose(shared.scores("uncle", everyone, inverse=True), back + 0.5 * ahead.T, atol=1e-9)
+    assert RuleRanker.of(shared.rules_, kb, aggregation="weight").answers("uncle", "child9", 1)[0][0] == "uncle9"
+    with pytest.raises(DataError, match="shared must lie in 0 … 1"):
+        PathMixture(shared=2.0)
+
+
 def test_bad_input_is_refused():
     with pytest.raises(DataError, match="unknown option 'length'"):
         PathMixture(length=2)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rulewright import __version__
-from rulewright.cli import apply, convert, data, demo, evaluate, explain, infer, learn, run
+from rulewright.cli import apply, convert, data, demo, evaluate, explain, infer, learn, run, serve
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("infer")(infer.infer)
 app.command("evaluate")(evaluate.evaluate)
 app.command("convert")(convert.convert)
 app.command("run")(run.run)
+app.command("serve")(serve.serve)
 app.add_typer(data.app, name="data")
 
 

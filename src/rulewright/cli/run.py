@@ -6,19 +6,22 @@ import platform
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rulewright.cli.completion import experiment_names
 from rulewright.cli.console import print_json, print_line, print_table, warn
 
+if TYPE_CHECKING:
+    from rulewright.experiments import Experiment
+
 
 def run(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="An experiment, such as milr/dwie_atlop, or a family; none lists them.",
+            help="An experiment, such as milr/dwie_atlop, or a family for all of its; none lists them.",
             autocompletion=experiment_names,
         ),
     ] = None,
@@ -31,7 +34,10 @@ def run(
         typer.Option("--set", help="Change a setting, as NAME=VALUE in TOML: --set epochs=3; may be repeated."),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the network.")] = 2,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the figures here, as JSON.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Write the figures here, as JSON; of a family, a folder for them."),
+    ] = None,
     report: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Renew a family's page of results from the runs saved here.")
     ] = None,
@@ -54,15 +60,37 @@ def run(
         else:
             print_table(("name", "title"), rows)
         return
+    members = [each for each in experiments().values() if each.family == name] or [find(name)]
+    for each in members:
+        alone = each.name == name
+        stem = f"{each.name.replace('/', '_')}_{seed}"
+        _run_one(
+            with_settings(each, _changed(changes or [])),
+            seed,
+            Path(folder) / ("" if alone else stem) if folder else None,
+            _changed(changes or []),
+            threads,
+            output if output is None or alone else str(Path(output) / f"{stem}.json"),
+            json,
+        )
+
+
+def _run_one(
+    experiment: Experiment,
+    seed: int,
+    folder: Path | None,
+    changed: dict[str, object],
+    threads: int,
+    output: str | None,
+    json: bool,
+) -> None:
     import torch
 
     from rulewright.datasets.download import cache_folder
     from rulewright.files import write_text
 
     torch.set_num_threads(threads)
-    changed = _changed(changes or [])
-    experiment = with_settings(find(name), changed)
-    place = Path(folder) if folder else cache_folder() / "runs" / f"{name}_{seed}"
+    place = folder or cache_folder() / "runs" / f"{experiment.name}_{seed}"
     module = import_module(f"rulewright.experiments.{experiment.family}")
     found = module.run(experiment, seed=seed, folder=place, tell=warn)
     if changed:

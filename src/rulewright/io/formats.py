@@ -64,6 +64,18 @@ def _vrd(path: Source) -> KnowledgeBase:
     return scenes.to_knowledge_base(scenes.read_vrd(path))
 
 
+def _gqa(path: Source) -> KnowledgeBase:
+    from rulewright.io import scene_graphs, scenes
+
+    return scenes.to_knowledge_base(scene_graphs.read_gqa(path))
+
+
+def _visual_genome(path: Source) -> KnowledgeBase:
+    from rulewright.io import scene_graphs, scenes
+
+    return scenes.to_knowledge_base(scene_graphs.read_visual_genome(path))
+
+
 def _funsd(path: Source) -> KnowledgeBase:
     from rulewright.io import funsd
 
@@ -118,6 +130,8 @@ FACT_FORMATS: Mapping[str, Callable[[Source], KnowledgeBase]] = {
     "docred": _docred,
     "scenes": _scenes,
     "vrd": _vrd,
+    "gqa": _gqa,
+    "visual-genome": _visual_genome,
     "funsd": _funsd,
     "conll": _conll,
 }

@@ -15,6 +15,7 @@ from rulewright.data import KnowledgeBase, signature
 from rulewright.engine.walks import Graph, check_relation
 from rulewright.errors import DataError
 from rulewright.learn.completion_files import SavedTargets
+from rulewright.learn.completion_sharing import with_shared
 from rulewright.learn.completion_target import MixtureOptions, Target, learn_target
 from rulewright.logic import RuleSet
 from rulewright.reason.rank import RuleRanker
@@ -31,7 +32,7 @@ class PathMixture:
     ``max_length`` relations (the ``max_paths`` best of those found on ``sample`` facts), the mixture has rules that
     name entities (``constants``: the relations in their body, 0 for none). Paths of up to ``negated`` relations may be
     negated: what else joins ``x`` and ``y``, or that they are one, may speak against ``r``. Both directions of a
-    relation have weights of their own.
+    relation have weights of their own; a path weighs, beside its own, ``shared`` times that of the other direction.
 
     Training asks ``questions`` facts of each relation on the graph without that very fact (exactly, for every candidate
     and any path), and raises the answer above all other entities by the ``loss`` (softmax, logistic or margin); ``l2``
@@ -95,6 +96,7 @@ class PathMixture:
                 self.learned_[relation] = target
             if self.progress is not None:
                 self.progress(done + 1, 2 * len(numbers))
+        self.learned_ = with_shared(self.learned_, self.options.shared)
         self.ranker_ = RuleRanker(
             kb, {relation: (each.table, each.weights) for relation, each in self.learned_.items()}
         )

@@ -16,6 +16,8 @@ from rulewright.learn.completion_target import MixtureOptions, Target
 from rulewright.reason.evidence import RuleTable
 
 _COLUMNS = ("path", "kind", "constant", "end")
+_AFTERWARDS = ("shared",)
+"""Options that matter only when all targets are learned: they may change between two runs."""
 
 
 class SavedTargets:
@@ -25,7 +27,7 @@ class SavedTargets:
         self.folder, self.ways = Path(folder), options.ways
         self.folder.mkdir(parents=True, exist_ok=True)
         wanted = {
-            "options": asdict(options),
+            "options": {name: value for name, value in asdict(options).items() if name not in _AFTERWARDS},
             "seed": seed,
             "entities": kb.n_entities,
             "relations": len(kb.predicates),
@@ -50,13 +52,13 @@ class SavedTargets:
             paths = tuple(tuple(each) for each in json.loads(str(held["paths"])))
             path, kind, constant, end = (held[name] for name in _COLUMNS)
             table = RuleTable(relation, paths, path, kind, constant, end, self.ways)
-            return Target(table, held["weights"], held["support"], held["body"])
+            return Target(table, held["weights"], held["support"], held["body"], float(held["seconds"]))
 
     def save(self, target: Target) -> None:
         """Keep a target, in one step."""
         file = self._file(target.table.relation)
         columns = {name: getattr(target.table, name) for name in _COLUMNS}
-        figures = {name: getattr(target, name) for name in ("weights", "support", "body")}
+        figures = {name: getattr(target, name) for name in ("weights", "support", "body", "seconds")}
         part = file.with_suffix(".part.npz")
         np.savez_compressed(part, paths=np.array(json.dumps(target.table.paths)), **columns, **figures)
         part.replace(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 _BINS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7])
 _FAMILIES = 3  # constants as answers whatever the end, as answers with an end, as the entity asked about
 _LEAST = -20.0
+_CELLS = 8_000_000  # questions × entities that are held at once
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class MixtureOptions:
     l1: float = 0.0
     l2: float = 1.0
     prior: float = 0.05
+    shared: float = 0.0
     iterations: int = 50
     min_valid: int = 5
 
@@ -54,6 +57,8 @@ class MixtureOptions:
             raise DataError(f"constants must be 0 (none), 1 or 2 relations in a body, got {self.constants}")
         if self.loss not in LOSSES:
             raise DataError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        if not 0 <= self.shared <= 1:
+            raise DataError(f"shared must lie in 0 … 1, got {self.shared}")
         if self.ways not in WAYS:
             raise DataError(f"ways must be one of {', '.join(WAYS)}, got {self.ways!r}")
         for name in ("max_paths", "min_support", "sample", "questions", "iterations"):
@@ -69,6 +74,8 @@ class Target:
     weights: Floats
     support: Floats
     body: Floats
+    seconds: float = 0.0
+    """The time of one core it took to learn."""
 
 
 class _Columns:
@@ -127,6 +134,7 @@ def learn_target(
     if len(before) == 0:
         return None
     random = np.random.default_rng([seed, relation])
+    started = time.process_time()
 
     def some(facts: tuple[Ids, Ids], count: int) -> tuple[Ids, Ids]:
         chosen = np.sort(random.permutation(len(facts[0]))[:count])
@@ -147,7 +155,7 @@ def learn_target(
             first,
             hide=hide,
             most=options.candidates if options.candidates and graph.entities > 4 * options.candidates else None,
-            block=max(1, min(256, 2_000_000 // graph.entities)),
+            block=max(1, min(1000, _CELLS // graph.entities)),
         )
 
     training = asked((before, after), (before, after), hide=True)
@@ -165,6 +173,7 @@ def learn_target(
         everything[keep],
         np.concatenate([support[:closed], counted.support])[keep],
         np.concatenate([body[:closed], counted.body])[keep],
+        time.process_time() - started,
     )
 
 

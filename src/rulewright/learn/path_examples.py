@@ -61,6 +61,8 @@ def examples(
     """
     entities, parts, keys = evidence.graph.entities, [], []
     spoken = np.zeros(len(questions))
+    weighty = np.flatnonzero(first)
+    guide = Evidence(evidence.graph, evidence.table.kept(weighty))
     other = questions.known != questions.answer[questions.known_row]
     other_row, others = questions.known_row[other], questions.known[other]
     for low in range(0, len(questions), block):
@@ -71,7 +73,7 @@ def examples(
         mine = (other_row >= rows.start) & (other_row < rows.stop)
         left_out = other_row[mine] - low, others[mine]
         if most is not None:
-            score = evidence.scores(asked, first, hidden)
+            score = guide.scores(asked, first[weighty], hidden)
             score[left_out] = 0.0
             spoken[rows] = (score > 0).sum(axis=1)
             wanted = _highest(score, most)

@@ -14,6 +14,7 @@ from rulewright.logic import NUMBER_TYPE, Comparison, Head, Membership, Number, 
 from rulewright.reason.batches import Batch, batches
 from rulewright.reason.chaining import Chaining, Limits, places
 from rulewright.reason.fact_codes import Key
+from rulewright.reason.fact_index import FactIndex, IndexedJoin
 from rulewright.reason.program import Derivation, Program, positive_atoms
 from rulewright.reason.strata import relevant
 
@@ -55,6 +56,7 @@ class Instances:
     def __init__(self, program: Program, engine: SQLEngine, max_facts: int) -> None:
         self.program, self.engine, self.max_facts = program, engine, max_facts
         self.batches = batches(list(enumerate(program.derivations)), program.kb, engine, prefix="goal")
+        self._index = FactIndex(program.kb)
         self.truncated = False
         self._model: _Model | None = None
         self._chained = False
@@ -131,13 +133,18 @@ class Instances:
         head = self._head(batch, key)
         if head is None:
             return None
-        given, conditions = head
+        given, fixed = head
+        conditions = [f"r.{name} = {value}" for name, value in fixed.items()]
+        conditions += [f"r.h = {int(key[0])}"] if batch.is_open else []
         table = every if self._chained else None
         join = batch.join(self.program.kb, [table] * len(positive_atoms(batch.body)), table, given)
         join.conditions += conditions
         return join
 
     def _of_batch(self, batch: Batch, key: Key) -> Iterator[Instance]:
+        if not self._chained and self._index.usable and IndexedJoin.fits(batch):
+            yield from self._looked_up(batch, key)
+            return
         join = self.join(batch, key)
         if join is None:
             return
@@ -154,6 +161,21 @@ class Instances:
             [*zip(*part, strict=True)] if atoms else [()] * size for part in (self.keys(rows, atoms), known, scores)
         )
         yield from map(Instance, rows["s"].tolist(), rows["d"].tolist(), *of_each)
+
+    def _looked_up(self, batch: Batch, key: Key) -> Iterator[Instance]:
+        head = self._head(batch, key)
+        if head is None:
+            return
+        given, fixed = head
+        numbers = {variable: int(value) for variable, (value, _) in given.items()}
+        join = IndexedJoin.of(self._index, batch, int(key[0]), numbers, fixed)
+        size = len(join.rules)
+        keys = list(zip(*join.premises(), strict=True)) if size else []
+        sure = len(positive_atoms(batch.body))
+        for bound, place, premises in zip(
+            join.column("s").tolist(), join.column("d").tolist(), keys or [()] * size, strict=True
+        ):
+            yield Instance(bound, place, premises, (True,) * sure, (1.0,) * sure)
 
     def fact_columns(self, atoms: Sequence[Head]) -> list[str]:
         """Return what must be selected to know the facts that atoms are joined with."""
@@ -175,15 +197,14 @@ class Instances:
             return ["p", *places(signature(self.program.kb.predicate(unit.predicate)))]
         return ["p", *places("e" * len(unit.args))]
 
-    def _head(self, batch: Batch, key: Key) -> tuple[dict[Variable, tuple[str, str]], list[str]] | None:
-        """Return the values of the head's variables and what must hold of the table of rules, or None."""
+    def _head(self, batch: Batch, key: Key) -> tuple[dict[Variable, tuple[str, str]], dict[str, int]] | None:
+        """Return the values of the head's variables and of columns of the table of rules; None where it cannot be."""
         kb, head = self.program.kb, batch.head
-        conditions: list[str] = []
+        fixed: dict[str, int] = {}
         if batch.is_open:
             if len(key) != 1 + len(head.args) or int(key[0]) not in batch.columns["h"]:
                 return None
             types = ("",) * len(head.args)
-            conditions.append(f"r.h = {int(key[0])}")
         else:
             declaration = kb.predicate(str(head.predicate))
             types = declaration.types
@@ -195,10 +216,10 @@ class Instances:
         for term, value, kind in zip(head.args, key[1:], types, strict=False):
             text = repr(float(value)) if kind == NUMBER_TYPE else str(int(value))
             if isinstance(term, Variable) and batch.is_open and term.name.lower() in batch.columns:
-                conditions.append(f"r.{term.name.lower()} = {text}")
+                fixed[term.name.lower()] = int(value)
             elif isinstance(term, Variable):
                 if given.setdefault(term, (text, kind)) != (text, kind):
                     return None
             elif (float(term.value) if isinstance(term, Number) else kb.domains[kind].find(term.name)) != value:
                 return None
-        return given, conditions
+        return given, fixed

@@ -23,7 +23,8 @@ from rulewright.learn.nlil.facts import FactGraph, Ids
 from rulewright.learn.nlil.generator import Shape
 from rulewright.learn.nlil.pairs import joined_path
 from rulewright.learn.nlil.questions import Task, with_wrong_pairs
-from rulewright.learn.nlil.rounds import Search, SearchOptions, balance
+from rulewright.learn.nlil.rounds import Rules, Search, SearchOptions, balance, unexplained
+from rulewright.learn.nlil.selection import counted
 from rulewright.learn.nlil.training import RoundOptions
 from rulewright.learn.path_examples import Questions, examples
 from rulewright.learn.ranking_loss import Examples, fit_weights
@@ -59,7 +60,8 @@ class NLILCompletion:
     """Answers ``r(h, ?)`` and ``r(?, t)`` by chain rules that transformers wrote, each with a fitted weight.
 
     For each relation a generator is trained on ``max_facts`` facts with ``negatives`` checked wrong pairs beside each,
-    every fact hidden from itself; its rules are read off, likeliest and drawn ones. Their weights, one for each
+    every fact hidden from itself; its rules are read off, likeliest and drawn ones, and the next of the ``rounds`` is
+    about what they leave unexplained. Their weights, one for each
     direction, raise the right answers of ``questions`` facts above all other entities, each on the graph without that
     very fact (`rulewright.learn.ranking_loss`). Options are those of `NLILLearner`, with ``levels=0``, and of
     `WeightOptions`. What is learned is kept in ``folder``, relation by relation.
@@ -131,20 +133,24 @@ class NLILCompletion:
         known = task.facts(facts.kb)
         false = task.facts(facts.kb, truth=False)
         relations = [facts.kb.number_of(each) for each in facts.vocabulary.binary]
-        found: dict[Path, None] = {}
+        rules: Rules = set()
         for number in range(self.search.rounds):
             some = np.random.default_rng([self.seed, number]).permutation(len(known[0]))[: self.weights.max_facts]
             mine = tuple(column[np.sort(some)] for column in known)
             asked = with_wrong_pairs(
                 mine, known, facts, ratio=self.weights.negatives, seed=self.seed + number, false=false
             )
-            for _, conjunction in sorted(
-                search.round(asked, balance(asked.truth, np.ones(asked.truth.shape))), key=repr
-            ):
-                for literal, positive in conjunction:
-                    if positive and literal.left is not None and literal.right is not None:
-                        steps = joined_path(literal, search.numbers)
-                        found[tuple(2 * relations[(each - 1) // 2] + (each - 1) % 2 for each in steps)] = None
+            left = np.ones(asked.truth.shape)
+            if rules:  # what earlier rounds explain weighs less
+                reach = search.reach((each for _, each in rules), self.training.max_edges)
+                left = unexplained(counted(rules, task, reach, asked), asked.truth.shape)
+            rules |= search.round(asked, balance(asked.truth, left))
+        found: dict[Path, None] = {}
+        for _, conjunction in sorted(rules, key=repr):
+            for literal, positive in conjunction:
+                if positive and literal.left is not None and literal.right is not None:
+                    steps = joined_path(literal, search.numbers)
+                    found[tuple(2 * relations[(each - 1) // 2] + (each - 1) % 2 for each in steps)] = None
         return tuple(found)
 
     def _weighed(self, graph: Graph, relation: int, paths: tuple[Path, ...]) -> Target | None:

@@ -160,8 +160,8 @@ class Search:
                     self.refused[reason] = self.refused.get(reason, 0) + 1
         return found
 
-    def reach(self, rules: Iterable[Conjunction]) -> Reach:
-        """Return what lays out questions with all that some rules use."""
+    def reach(self, rules: Iterable[Conjunction], most: int | None = None) -> Reach:
+        """Return what lays out questions with all that some rules use, by at most ``most`` steps from one entity."""
         operators = np.zeros(self.task.graph.vocabulary.operators, dtype=bool)
         statements = np.zeros(len(self.numbers), dtype=bool)
         longest = 0
@@ -171,7 +171,15 @@ class Search:
                 for path in (literal.left or (), literal.right or ()):
                     operators[list(path)] = True
                     longest = max(longest, len(path))
-        return Reach(self.task.graph, steps=longest, arity=self.task.arity, operators=operators, statements=statements)
+        return Reach(
+            self.task.graph,
+            steps=longest,
+            arity=self.task.arity,
+            operators=operators,
+            statements=statements,
+            most=most,
+            seed=self.seed,
+        )
 
     def recursive(self, rule: Counted) -> bool:
         """Tell whether a rule rests on facts of its own target."""

@@ -1,0 +1,147 @@
+"""What the matrix is measured on: worlds of entities, relations known between them, and relations to be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright import datasets
+from rulewright.data import KnowledgeBase
+from rulewright.data.vocabulary import Domain
+from rulewright.datasets import locate
+from rulewright.io import docred, read_rules
+from rulewright.io.docred import Document
+from rulewright.learn import RuleMiner
+from rulewright.logic import PredicateDeclaration, RuleSet
+
+Labels = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Entities by their features, and labels ``[n, n, R]``: what is known beforehand, and what is true beside it."""
+
+    features: tuple[tuple[str, ...], ...]
+    known: Labels
+    gold: Labels
+
+    @property
+    def asked(self) -> Labels:
+        """The labels to be found: of pairs of different entities, where nothing is known."""
+        apart: Labels = ~np.eye(len(self.features), dtype=bool)[:, :, None] & ~self.known
+        return apart
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A data set made ready. Learners see ``kb``; ``gold_rules`` judge consistency, whoever learned."""
+
+    relations: tuple[str, ...]
+    training: tuple[World, ...]
+    selection: tuple[World, ...]
+    test: tuple[World, ...]
+    kb: KnowledgeBase
+    gold_rules: RuleSet
+
+
+def load(name: str) -> Setting:
+    """Load a setting: ``dwie``, documents whose entities have names and types, or a graph such as ``umls``."""
+    return _documents() if name == "dwie" else _graph(name)
+
+
+def _documents() -> Setting:
+    """Train on the annotations of train; select on dev, test on test."""
+    folder = locate("dwie")
+    files = {"training": "train_annotations_notext.json", "selection": "dev.json", "test": "test.json"}
+    parts = {part: docred.read_documents(folder / file) for part, file in files.items()}
+    relations = tuple(sorted({fact.relation for document in parts["training"] for fact in document.facts}))
+    worlds = {part: tuple(_of_document(each, relations) for each in found) for part, found in parts.items()}
+    kb = docred.to_knowledge_base(parts["training"], relations=relations)
+    gold = read_rules(folder / "dwie.grules.txt").filter(
+        lambda statement: all(name in relations for name in RuleSet([statement]).arities)
+    )
+    return Setting(relations, **worlds, kb=kb, gold_rules=gold)
+
+
+def _of_document(document: Document, relations: Sequence[str]) -> World:
+    features = []
+    for entity in document.entities:
+        names = {mention.name.lower() for mention in entity.mentions}
+        words = {f"word {word}" for name in names for word in name.split()}
+        kinds = {f"type {mention.type}" for mention in entity.mentions}
+        features.append(tuple(sorted(words | kinds | {f"name {name}" for name in names})))
+    gold = np.zeros((len(features), len(features), len(relations)), dtype=bool)
+    for fact in document.facts:
+        if fact.relation in relations:
+            gold[fact.head, fact.tail, relations.index(fact.relation)] = True
+    return World(tuple(features), np.zeros_like(gold), gold)
+
+
+def _graph(name: str) -> Setting:
+    """Train on train, where an entity is its own feature; select on valid and test on test, given what came before.
+
+    The rules that judge consistency have no exception in all of the graph.
+    """
+    kb = datasets.load(name)
+    relations = tuple(kb.predicates)
+    features = tuple((str(label),) for label in next(iter(kb.domains.values())).labels)
+    train, valid, test = (_of_graph(each, relations) for each in (kb, kb.split("valid"), kb.split("test")))
+    nothing = np.zeros_like(train)
+    everything = facts_of([World(features, nothing, nothing)], [train | valid | test], relations)
+    gold = RuleMiner(max_length=2, min_confidence=1.0, min_support=20).fit(everything).rules_
+    return Setting(
+        relations,
+        (World(features, nothing, train),),
+        (World(features, train, valid & ~train),),
+        (World(features, train | valid, test & ~(train | valid)),),
+        facts_of([World(features, nothing, nothing)], [train], relations),
+        gold,
+    )
+
+
+def _of_graph(kb: KnowledgeBase, relations: Sequence[str]) -> Labels:
+    size = len(next(iter(kb.domains.values())))
+    labels = np.zeros((size, size, len(relations)), dtype=bool)
+    for number, name in enumerate(relations):
+        first, second = kb.columns(name)
+        labels[first, second, number] = True
+    labels[np.eye(size, dtype=bool)] = False
+    return labels
+
+
+def facts_of(worlds: Iterable[World], labels: Iterable[Labels], relations: Sequence[str]) -> KnowledgeBase:
+    """Return the labels of all worlds as facts over one numbered set of entities.
+
+    >>> nothing = np.zeros((2, 2, 1), dtype=bool)
+    >>> labels = np.array([[[False], [True]], [[False], [False]]])
+    >>> facts_of([World(((), ()), nothing, nothing)] * 2, [labels, labels], ["knows"]).tuples("knows")
+    [('0', '1'), ('2', '3')]
+    """
+    found: list[npt.NDArray[np.int64]] = []
+    start = 0
+    for world, each in zip(worlds, labels, strict=True):
+        found.append(np.argwhere(each) + np.array([start, start, 0]))
+        start += len(world.features)
+    rows = np.concatenate([np.zeros((0, 3), dtype=np.int64), *found]).astype(np.int32)
+    columns = {
+        name: [rows[rows[:, 2] == number, 0], rows[rows[:, 2] == number, 1]] for number, name in enumerate(relations)
+    }
+    declared = [PredicateDeclaration(name, ("entity", "entity")) for name in relations]
+    return KnowledgeBase.from_columns({"entity": Domain("entity", [*map(str, range(start))])}, declared, columns)
+
+
+def labels_of(kb: KnowledgeBase, worlds: Sequence[World], relations: Sequence[str]) -> list[Labels]:
+    """Return the facts over such entities as labels of the worlds; what joins two worlds is left out."""
+    sizes = [len(world.features) for world in worlds]
+    starts = np.cumsum([0, *sizes])
+    found = [np.zeros((size, size, len(relations)), dtype=bool) for size in sizes]
+    for number, name in enumerate(relations):
+        first, second = kb.columns(name)
+        world = np.searchsorted(starts, first, side="right") - 1
+        for place in np.unique(world):
+            mine = (world == place) & (second >= starts[place]) & (second < starts[place + 1])
+            found[place][first[mine] - starts[place], second[mine] - starts[place], number] = True
+    return found

@@ -1,0 +1,223 @@
+"""The table of rules: search, order, switch off, edit, add, save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import cast
+
+from nicegui import ui
+
+from rulewright.errors import RulewrightError
+from rulewright.web.explorer import SORTS, Explorer, RulePage, RuleRow, Sort
+from rulewright.web.markup import bar_html, logic_html, shown
+from rulewright.web.pages.editor import editor
+from rulewright.web.pages.layout import fault, frame, heading, html, soft
+
+SIZE = 25
+
+
+@dataclass
+class _View:
+    """What one visitor has chosen."""
+
+    search: str = ""
+    sort: Sort = "file"
+    descending: bool = False
+    start: int = 0
+
+
+def register(explorer: Explorer) -> None:
+    """Make the page known."""
+
+    @ui.page("/", title="Rulewright")
+    def page(q: str = "", sort: str = "file", down: bool = False) -> None:
+        view = _View(q[:500], cast(Sort, sort if sort in SORTS else "file"), down)
+        with frame(explorer, "Rules", "/"):
+            _Rules(explorer, view)
+
+
+class _Rules:
+    """The page for one visitor."""
+
+    def __init__(self, explorer: Explorer, view: _View) -> None:
+        self._explorer, self._view = explorer, view
+        heading(f"Rules of {explorer.book.path.name}")
+        self._tools()
+        self._notes()
+        self._table()
+        self._seen = explorer.state
+        ui.timer(1.0, self._follow)
+
+    def _follow(self) -> None:
+        """Show what changed meanwhile: counts that came in, or what another page did."""
+        if self._explorer.state != self._seen:
+            self._seen = self._explorer.state
+            self._notes.refresh()
+            self._table.refresh()
+
+    def _page(self) -> RulePage:
+        view = self._view
+        return self._explorer.rules(
+            search=view.search, sort=view.sort, descending=view.descending, start=view.start, size=SIZE
+        )
+
+    def _show(self, **changes: object) -> None:
+        for name, value in changes.items():
+            setattr(self._view, name, value)
+        self._table.refresh()
+
+    def _tools(self) -> None:
+        view = self._view
+        with ui.element("div").classes("rw-tools"):
+            ui.input(
+                "Search (press /)",
+                value=view.search,
+                on_change=lambda event: self._show(search=event.value or "", start=0),
+            ).props('outlined dense clearable debounce=200 type="search"').classes("rw-search rw-wide")
+            ui.select(
+                list(SORTS),
+                label="Order by",
+                value=view.sort,
+                on_change=lambda event: self._show(sort=event.value, start=0),
+            ).props("outlined dense")
+            ui.checkbox(
+                "descending", value=view.descending, on_change=lambda event: self._show(descending=event.value, start=0)
+            )
+            ui.button("Add a rule", on_click=lambda: self._edit(None)).props("no-caps outline")
+            ui.button("Save", on_click=self._save).props("no-caps unelevated")
+            ui.button("Reload", on_click=self._reload).props("no-caps flat")
+
+    @ui.refreshable_method
+    def _notes(self) -> None:
+        outcome = self._explorer.inference.outcome
+        notes = [outcome.error, outcome.note]
+        notes += [f"broken {count:,} times: {formula}" for formula, count in outcome.violations]
+        if not self._explorer.book.editable:
+            notes.append("this file is not in the rule language, and so cannot be saved; convert it first")
+        for note in filter(None, notes):
+            html(escape(note)).classes("rw-note")
+
+    @ui.refreshable_method
+    def _table(self) -> None:
+        page = self._page()
+        if not page.rows:
+            soft("No rule has these words." if self._view.search else "There is no rule yet.")
+            return
+        with ui.element("table").classes("rw-table"):
+            names = [
+                ("no.", "rw-number"),
+                ("on", ""),
+                ("rule", ""),
+                ("confidence", "rw-number"),
+                ("support", "rw-number"),
+            ]
+            names += [("coverage", "rw-number rw-hide-small"), ("for and against", "rw-hide-small"), ("", "")]
+            html("".join(f'<th scope="col" class="{css}">{name}</th>' for name, css in names), tag="thead")
+            with ui.element("tbody"):
+                for row in page.rows:
+                    self._row(row)
+        with ui.element("div").classes("rw-tools"):
+            soft(f"{page.start + 1:,} to {page.start + len(page.rows):,} of {page.total:,}")
+            ui.button("previous", on_click=lambda: self._show(start=max(page.start - SIZE, 0))).props(
+                "no-caps flat dense"
+            ).set_enabled(page.start > 0)
+            ui.button("next", on_click=lambda: self._show(start=page.start + SIZE)).props(
+                "no-caps flat dense"
+            ).set_enabled(page.start + SIZE < page.total)
+
+    def _row(self, row: RuleRow) -> None:
+        key, counts = row.entry.key, row.counts
+        with ui.element("tr").classes("" if row.entry.enabled else "rw-off"):
+            html(f"{key + 1:,}", tag="td").classes("rw-number rw-soft")
+            with ui.element("td"):
+                ui.switch(value=row.entry.enabled, on_change=lambda event: self._switch(key, event.value)).props(
+                    f'dense aria-label="rule {key + 1} on or off"'
+                )
+            link = f'<a class="rw-logic" href="/rule/{key}">{logic_html(row.entry.short)}</a>'
+            html(f'{link}<div class="rw-soft">{escape(shown(row.words, 2_000))}</div>', tag="td")
+            coverage = None if counts is None else counts.coverage
+            figures = [
+                ("" if row.confidence is None else f"{row.confidence:.3f}", "rw-number"),
+                ("" if counts is None else f"{counts.support:,}", "rw-number"),
+                ("" if coverage is None else f"{coverage:.1%}", "rw-number rw-hide-small"),
+            ]
+            for figure, css in figures:
+                html(figure, tag="td").classes(css)
+            waiting = "counting …" if row.statistics is None else shown(str(row.statistics), 200)
+            bar = escape(waiting) if counts is None else bar_html(counts.support, counts.counterexamples)
+            html(bar, tag="td").classes("rw-hide-small rw-soft")
+            with ui.element("td"):
+                ui.button(icon="edit", on_click=lambda: self._edit(key)).props(
+                    f'flat round dense aria-label="edit rule {key + 1}"'
+                )
+
+    def _switch(self, key: int, enabled: bool) -> None:
+        try:
+            self._explorer.set_enabled(key, enabled)
+        except RulewrightError as error:
+            ui.notify(str(error), type="negative")
+            self._table.refresh()
+
+    def _edit(self, key: int | None) -> None:
+        with ui.dialog() as dialog, ui.card().style("width: 46rem; max-width: 95vw; gap: .5rem"):
+            heading("A new rule" if key is None else f"Rule {key + 1}", 2)
+
+            def done(_: object) -> None:
+                dialog.close()
+                self._follow()
+
+            editor(self._explorer, key, done)
+            ui.button("Close", on_click=dialog.close).props("no-caps flat")
+        dialog.open()
+
+    def _save(self) -> None:
+        try:
+            old = self._explorer.book.save()
+            ui.notify(f"Saved; the version before is {old.name}.", type="positive")
+        except RulewrightError as error:
+            if self._explorer.book.editable and self._explorer.book.changed_on_disk():
+                self._ask_over(str(error))
+            else:
+                ui.notify(str(error), type="negative")
+        self._follow()
+
+    def _ask_over(self, reason: str) -> None:
+        with ui.dialog() as dialog, ui.card():
+            fault(reason)
+
+            def save_over() -> None:
+                dialog.close()
+                try:
+                    old = self._explorer.book.save(overwrite=True)
+                    ui.notify(f"Saved over it; the other version is {old.name}.", type="positive")
+                except RulewrightError as error:
+                    ui.notify(str(error), type="negative")
+
+            with ui.element("div").classes("rw-tools"):
+                ui.button("Save over it", on_click=save_over).props("no-caps outline")
+                ui.button("Leave it", on_click=dialog.close).props("no-caps unelevated")
+        dialog.open()
+
+    def _reload(self) -> None:
+        if not self._explorer.book.changed:
+            self._reload_now()
+            return
+        with ui.dialog() as dialog, ui.card():
+            ui.label("Changes that were not saved would be lost.")
+
+            def go() -> None:
+                dialog.close()
+                self._reload_now()
+
+            with ui.element("div").classes("rw-tools"):
+                ui.button("Reload", on_click=go).props("no-caps outline")
+                ui.button("Keep them", on_click=dialog.close).props("no-caps unelevated")
+        dialog.open()
+
+    def _reload_now(self) -> None:
+        try:
+            self._explorer.reload()
+        except RulewrightError as error:
+            ui.notify(str(error), type="negative")
+        self._follow()

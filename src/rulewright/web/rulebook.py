@@ -1,0 +1,268 @@
+"""The rules of one file while a person works on them: edit, switch off, add, save; nothing is lost on the way.
+
+Saving keeps comments and layout, for only the statements that changed are written anew. A statement that is switched
+off stays in the file as a comment, ``%off `` before each of its lines, so that every other reader passes over it. The
+file as it was is kept beside it under the next free number, ``family.rules.1``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rulewright.errors import DataError, FileError, ParseError, unknown_name
+from rulewright.files import read_text, write_text
+from rulewright.io import read_rules
+from rulewright.io.detection import rule_format
+from rulewright.logic import Rule, RuleSet, Statement, lexer, parse_rules, parse_statement
+from rulewright.logic.ruleset import Usage
+
+OFF = "%off "
+STATISTICS = ("support", "body", "pairs", "pca", "pca_body", "coverage")
+"""Annotations that count facts: they say nothing of a rule that was changed since."""
+
+_OFF_BLOCK = re.compile(rf"^(?:{OFF}[^\n]*(?:\n|\Z))+", re.MULTILINE)
+_MOST_LINES = 30  # of a statement that is switched off and stands among other comments
+_DECLARATION = re.compile(r"(predicate|closed)\s")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A statement of the file; ``source`` is its text there, None where it is new or was changed."""
+
+    key: int
+    statement: Statement
+    enabled: bool = True
+    source: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The statement without its statistics, as a person edits it."""
+        kept = {name: value for name, value in self.statement.annotations.items() if name not in STATISTICS}
+        return str(replace(self.statement, annotations=type(self.statement.annotations)(kept)))
+
+    @property
+    def short(self) -> str:
+        """The statement alone, with a confidence that is easy to read."""
+        bare = replace(self.statement, annotations=type(self.statement.annotations)())
+        return str(replace(bare, confidence=round(bare.confidence, 3)) if isinstance(bare, Rule) else bare)
+
+    def line(self) -> str:
+        """The statement as the file holds it."""
+        written = str(self.statement) if self.source is None else self.source
+        return written if self.enabled else "\n".join(f"{OFF}{line}" for line in written.split("\n"))
+
+
+class Rulebook:
+    """The statements of a rule file, by keys that stay the same while they are edited.
+
+    >>> _ = (folder / "a.rules").write_text("% mine\\n0.9 :: p(X) :- q(X). @{support: 9}\\n")
+    >>> book = Rulebook(folder / "a.rules")
+    >>> book.set_enabled(0, False)
+    >>> book.add("p(X) :- r(X)").key
+    1
+    >>> book.save().name
+    'a.rules.1'
+    >>> print((folder / "a.rules").read_text(), end="")
+    % mine
+    %off 0.9 :: p(X) :- q(X). @{support: 9}
+    p(X) :- r(X).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.reload()
+
+    def reload(self) -> None:
+        """Take up the file as it is now; changes that were not saved are gone."""
+        self.editable = rule_format(self.path) == "rules"
+        self._on_disk = read_text(self.path)
+        text = self._on_disk if self.editable else str(read_rules(self.path))
+        self._declarations = parse_rules(text, file=os.fspath(self.path))
+        self._pieces: list[str | int] = []
+        self._entries: dict[int, Entry] = {}
+        for piece in _pieces(text, self._declarations):
+            if isinstance(piece, str):
+                self._pieces.append(piece)
+            else:
+                self._append(piece)
+        self.changed = False
+        self.version = getattr(self, "version", 0) + 1
+
+    def _append(self, entry: Entry) -> Entry:
+        numbered = replace(entry, key=len(self._entries))
+        self._entries[numbered.key] = numbered
+        self._pieces.append(numbered.key)
+        return numbered
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All statements in order, also those that are switched off."""
+        return tuple(self._entries.values())
+
+    def entry(self, key: int) -> Entry:
+        """Return a statement; an unknown key is an error."""
+        if key not in self._entries:
+            raise unknown_name("rule", str(key), ())
+        return self._entries[key]
+
+    def rules(self) -> RuleSet:
+        """Return the statements that are switched on, with the file's declarations."""
+        return self._with(each.statement for each in self.entries if each.enabled)
+
+    def _with(self, statements: Iterator[Statement]) -> RuleSet:
+        return RuleSet(statements, predicates=self._declarations.predicates, closed=self._declarations.closed)
+
+    def check(self, text: str, key: int | None = None) -> Statement:
+        """Read the text of a statement that is to take the place of ``key``, or to be added; say what is wrong."""
+        statement = parse_statement(text)
+        usage = Usage()
+        for declaration in self._declarations.predicates:
+            usage.declare(declaration)
+        for entry in self.entries:
+            if entry.key != key and entry.enabled:
+                usage.add(entry.statement)
+        usage.add(statement)
+        return statement
+
+    def edit(self, key: int, text: str) -> Entry:
+        """Change a statement; text that cannot be read changes nothing."""
+        entry = self.entry(key)
+        if text.strip() == entry.text:
+            return entry
+        return self._put(replace(entry, statement=self.check(text, key), source=None))
+
+    def add(self, text: str) -> Entry:
+        """Add a statement at the end."""
+        entry = Entry(0, self.check(text))
+        if self._pieces and not self._text().endswith("\n"):
+            self._pieces.append("\n")
+        added = self._append(entry)
+        self._pieces.append("\n")
+        self._touch()
+        return added
+
+    def set_enabled(self, key: int, enabled: bool) -> None:
+        """Switch a statement on or off; one that contradicts the others cannot be switched on."""
+        entry = self.entry(key)
+        if enabled and not entry.enabled:
+            self.check(str(entry.statement), key)
+        if enabled != entry.enabled:
+            self._put(replace(entry, enabled=enabled))
+
+    def _put(self, entry: Entry) -> Entry:
+        self._entries[entry.key] = entry
+        self._touch()
+        return entry
+
+    def _touch(self) -> None:
+        self.changed = True
+        self.version += 1
+
+    def changed_on_disk(self) -> bool:
+        """Tell whether the file is another than the one that was read or saved last."""
+        try:
+            return read_text(self.path) != self._on_disk
+        except (FileError, ParseError):
+            return True
+
+    def save(self, *, overwrite: bool = False) -> Path:
+        """Write the file and keep what it held before under the next free number; return the name of the old version.
+
+        A file that someone else has changed meanwhile is left alone, unless ``overwrite`` is given.
+        """
+        if not self.editable:
+            raise DataError(f"{self.path.name} is not in the rule language; convert it first: rulewright convert")
+        if self.changed_on_disk() and not overwrite:
+            raise FileError(f"{self.path.name} has changed on disk since it was read; reload it, or save over it")
+        old = self._free_name()
+        if self.path.exists():
+            write_text(old, read_text(self.path))
+        text = self._text()
+        parse_rules(text, file=os.fspath(self.path))  # what cannot be read back is never written
+        write_text(self.path, text)
+        self._on_disk, self.changed = read_text(self.path), False
+        return old
+
+    def _text(self) -> str:
+        written: list[str] = []
+        line = ""  # what stands on the line so far
+        for piece in self._pieces:
+            text = piece if isinstance(piece, str) else self._entries[piece].line()
+            # "%off" makes a comment of all that follows on its line, and must stand at its beginning
+            if line and not isinstance(piece, str) and (line.startswith(OFF) or not self._entries[piece].enabled):
+                text = f"\n{text}"
+            written.append(text)
+            line = text.rpartition("\n")[2] if "\n" in text else line + text
+        return "".join(written)
+
+    def _free_name(self) -> Path:
+        number = 1
+        while (name := self.path.with_name(f"{self.path.name}.{number}")).exists():
+            number += 1
+        return name
+
+
+def _pieces(text: str, rules: RuleSet) -> Iterator[str | Entry]:
+    """Cut a text into statements and what stands between them."""
+    statements = iter(rules.statements)
+    position = 0
+    for begin, end in lexer.statements(text):
+        if _DECLARATION.match(text, begin):
+            continue
+        yield from _between(text[position:begin])
+        yield Entry(0, next(statements), True, text[begin:end])
+        position = end
+    yield from _between(text[position:])
+
+
+def _between(text: str) -> Iterator[str | Entry]:
+    """Find the statements that are switched off among comments; what cannot be read stays a comment."""
+    position = 0
+    for found in _OFF_BLOCK.finditer(text):
+        yield text[position : found.start()]
+        yield from _switched_off([line.removeprefix(OFF) for line in found.group().splitlines()])
+        position = found.end()
+    if position < len(text):
+        yield text[position:]
+
+
+def _switched_off(lines: Sequence[str]) -> Iterator[str | Entry]:
+    """Read the fewest lines that make a statement, all at once where that is possible, and go on behind them."""
+    place = 0
+    while place < len(lines):
+        for end in (len(lines), *range(place + 1, min(place + _MOST_LINES, len(lines)) + 1)):
+            found = _read_off("\n".join(lines[place:end]))
+            if found:
+                yield from found
+                place = end
+                break
+        else:
+            yield f"{OFF}{lines[place]}\n"
+            place += 1
+
+
+def _read_off(block: str) -> list[str | Entry]:
+    """Read statements that were switched off, with the comments behind each; nothing where that is not all."""
+    try:
+        statements = parse_rules(block).statements
+    except DataError:
+        return []
+    spans = [*lexer.statements(block)]
+    if len(spans) != len(statements) or (spans and block[: spans[0][0]].strip()):
+        return []
+    found: list[str | Entry] = []
+    for place, ((begin, end), statement) in enumerate(zip(spans, statements, strict=True)):
+        found.append(Entry(0, statement, False, block[begin:end]))
+        behind = block[end : spans[place + 1][0] if place + 1 < len(spans) else len(block)]
+        first, *others = behind.rstrip().split("\n")
+        found.append("".join([first, "\n", *(f"{OFF}{line}\n" for line in others)]))
+    return found
+
+
+def is_applied(statement: Statement) -> bool:
+    """Tell whether facts follow from a statement by itself: rules and hard formulas, not weights and templates."""
+    return isinstance(statement, Rule) or getattr(statement, "kind", "") == "hard"
