@@ -12,7 +12,7 @@ from rulewright.engine.walks import Graph
 from rulewright.errors import DataError, FileError, RulewrightError
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.completion import PathMixture
-from rulewright.learn.path_examples import Questions, examples
+from rulewright.learn.path_examples import Questions, _highest, examples
 from rulewright.learn.ranking_loss import LOSSES, Examples, fit_weights, loss_of
 from rulewright.logic import parse_rules
 from rulewright.reason.evidence import WAYS, Evidence, RuleTable
@@ -181,6 +181,15 @@ def test_examples_are_built_on_the_graph_without_each_fact(facts, block):
         own = found.positive[place]
         assert set(found.features[[own]].indices.tolist() if own >= 0 else ()) == expected.get(int(t), set())
         assert found.silent[place] == kb.n_entities - len(known) - len(expected)
+
+
+@given(st.lists(st.lists(st.integers(-1, 4), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 7))
+@settings(max_examples=40, deadline=None)
+def test_the_highest_candidates_are_those_of_a_sort(rows, most):
+    found = _highest(np.array(rows, dtype=float), most)
+    for row, kept in zip(rows, found, strict=True):
+        bound = sorted(row, reverse=True)[most - 1] if most <= len(row) else 0
+        assert kept.tolist() == [score > 0 and score >= bound for score in row]
 
 
 @needs_data

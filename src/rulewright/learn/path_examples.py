@@ -97,11 +97,17 @@ def examples(
 
 def _highest(score: Floats, most: int) -> npt.NDArray[np.bool_]:
     """Tell which candidates are among the ``most`` highest of their question, and score above nothing."""
-    entities = score.shape[1]
-    if entities <= most:
-        return score > 0
-    bound = np.partition(score, entities - most, axis=1)[:, entities - most]
-    return (score >= bound[:, None]) & (score > 0)
+    found: npt.NDArray[np.bool_] = score > 0
+    row, place = np.nonzero(found)
+    value = score[row, place]
+    order = np.lexsort((-value, row))
+    counts = np.bincount(row, minlength=len(score))
+    crowded = np.flatnonzero(counts > most)
+    bound = np.zeros(len(score))
+    bound[crowded] = value[order[(np.cumsum(counts) - counts)[crowded] + most - 1]]
+    low = value < bound[row]
+    found[row[low], place[low]] = False
+    return found
 
 
 def _assembled(questions: Questions, entities: int, features: sparse.csr_array, keys: Ids, spoken: Floats) -> Examples:
