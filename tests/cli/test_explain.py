@@ -91,3 +91,22 @@ def test_shells_complete_commands_and_names(words, expected):
     command = [sys.executable, "-c", "import sys; sys.argv[0] = 'rulewright'; from rulewright.cli import app; app()"]
     found = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
     assert expected in found.stdout.split()
+
+
+def test_rules_are_shown_as_they_come_on_a_terminal_only(folder, monkeypatch, capsys):
+    from rulewright.cli.console import live_rules
+    from rulewright.logic import parse_rules
+
+    rules = parse_rules(RULES).rules
+    with live_rules("mining") as (advance, show):
+        advance(1, 2)
+        show(rules)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with live_rules("mining", limit=1) as (advance, show):
+        advance(1, 2)
+        show(rules)
+    shown = capsys.readouterr().err
+    assert "2 rules so far" in shown and "ancestor_of(X, Y) :- parent_of(X, Y)" in shown

@@ -153,8 +153,9 @@ def test_edit_switch_off_and_save(page, folder):
     assert "0.8 :: grandparent_of" in saved and "\n%off 0.75 :: parent_of" in saved and "% hostile, but mine" in saved
     assert (folder / "a.rules.1").read_text(encoding="utf-8") == RULES
     (folder / "a.rules").write_text(RULES, encoding="utf-8")
+    page.get_by_text("Reload takes it up").wait_for()
     page.get_by_role("button", name="Save").click()
-    page.get_by_text("has changed on disk").wait_for()
+    page.get_by_text("a.rules has changed on disk").wait_for()
     page.get_by_role("button", name="Leave it").click()
     page.get_by_role("button", name="Reload").click()
     page.wait_for_function("!document.querySelector('tr.rw-off')")

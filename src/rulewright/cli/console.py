@@ -6,11 +6,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from rulewright.logic import Rule
 
 _PIPE_WIDTH = 160  # a pipe has no width of its own; tables should not be squeezed into a terminal's 80
 
@@ -35,6 +40,10 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "", total: Row | None = None) -> None:
     """Print rows; numbers are set to the right. ``total`` is a last row below a line."""
+    console().print(_table(columns, rows, title=title, total=total))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "", total: Row | None = None) -> Table:
     table = Table(
         title=escape(title) if title else None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
@@ -46,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "",
     if total is not None:
         table.add_section()
         table.add_row(*map(_cell, total), style="bold")
-    console().print(table)
+    return table
 
 
 def _cell(value: object) -> str:
@@ -64,16 +73,57 @@ def progress(text: str) -> Iterator[Callable[..., None]]:
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+    with _bar() as bar:
         task = bar.add_task(text, total=None)
 
         def advance(done: int, total: int, *_: Any) -> None:
             bar.update(task, completed=done, total=total)
 
         yield advance
+
+
+def _bar() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*parts, console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def live_rules(text: str, limit: int = 10) -> Iterator[tuple[Callable[..., None], Callable[[Sequence[Rule]], None]]]:
+    """Show a bar and below it the best rules so far while a learner works; nothing where no one watches.
+
+    Yields ``advance(done, total)`` and ``show(rules)``, which is told rules as they come.
+    """
+    if not sys.stderr.isatty():
+        yield (lambda *_: None), (lambda *_: None)
+        return
+    from rich.console import Group
+    from rich.live import Live
+
+    bar = _bar()
+    task = bar.add_task(text, total=None)
+    best: list[Rule] = []
+    counted = 0
+    with Live(bar, console=bar.console, transient=True) as live:
+
+        def advance(done: int, total: int, *_: Any) -> None:
+            bar.update(task, completed=done, total=total)
+
+        def show(rules: Sequence[Rule]) -> None:
+            nonlocal best, counted
+            counted += len(rules)
+            best = sorted([*best, *rules], key=lambda rule: (-rule.confidence, -(rule.support or 0)))[:limit]
+            rows = [
+                (rule.confidence, rule.support or "", f"{rule.head} :- {', '.join(map(str, rule.body))}")
+                for rule in best
+            ]
+            table = _table(
+                ("confidence", "support", "rule"), rows, title=f"{counted:,} rules so far, the best of them:"
+            )
+            live.update(Group(bar, table), refresh=True)
+
+        yield advance, show
 
 
 def warn(text: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rulewright.cli.console import print_json, print_line, print_table, progress, warn
+from rulewright.cli.console import live_rules, print_json, print_line, print_table, progress, warn
 
 if TYPE_CHECKING:
     from rulewright.data import KnowledgeBase
@@ -69,7 +69,7 @@ def learn(
         chosen |= {"inverses": False} if no_inverses else {}
         chosen |= {"repeated": False} if no_repeated else {}
         longest = max_length or 2
-        with progress("mining") as advance:
+        with live_rules("mining") as (advance, show):
             rules = (
                 RuleMiner(
                     preset=preset,
@@ -78,6 +78,7 @@ def learn(
                     seed=seed,
                     memory_limit=memory_limit,
                     progress=lambda length, done, total: advance((length - 1) * total + done, longest * total),
+                    found=show,
                     max_length=longest,
                     min_confidence=0.9 if min_confidence is None else min_confidence,
                     min_support=min_support or 1,

@@ -57,7 +57,7 @@ def _about(runs: Sequence[Run]) -> str:
     train, select, test = first["worlds"]
     seeds = ", ".join(str(run["seed"]) for run in runs)
     return (
-        f"{train} worlds to train on, {select} to select on, {test} to test on; {len(first['targets'])} targets; "
+        f"Worlds: {train} to train on, {select} to select on, {test} to test on; {len(first['targets'])} targets; "
         f"{first['gold_rules']} gold rules; seed {seeds}. Rules learned: {rules}."
     )
 

@@ -53,10 +53,11 @@ def load(name: str) -> Setting:
 
 
 def _documents() -> Setting:
-    """Train on the annotations of train; select on dev, test on test."""
+    """Train on the annotations of train; select on the first third of dev, by title, and test on test."""
     folder = locate("dwie")
     files = {"training": "train_annotations_notext.json", "selection": "dev.json", "test": "test.json"}
     parts = {part: docred.read_documents(folder / file) for part, file in files.items()}
+    parts["selection"] = tuple(sorted(parts["selection"], key=lambda each: each.title)[: len(parts["selection"]) // 3])
     relations = tuple(sorted({fact.relation for document in parts["training"] for fact in document.facts}))
     worlds = {part: tuple(_of_document(each, relations) for each in found) for part, found in parts.items()}
     kb = docred.to_knowledge_base(parts["training"], relations=relations)

@@ -63,6 +63,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         "questions": len(scored.truth),
         "scores": "hard: the extracted rules, weighted",
         "rules": len(learner.rules_),
+        "against": len(learner.against_),
         "refused": dict(next(iter(learner.learned_.values())).refused),
         "seconds": round(seconds, 1),
         "readable": readable(learner.rules_.rules, top[:20]),

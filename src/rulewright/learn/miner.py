@@ -83,7 +83,8 @@ class RuleMiner:
     shorter ones make superfluous.
 
     Counting is exact for every length; beyond ``sample_above`` facts, rules of length 3 and 4 are counted on a sample
-    of some ``sample`` head facts and carry ``confidence_low`` and ``confidence_high``, a 95 % interval.
+    of some ``sample`` head facts and carry ``confidence_low`` and ``confidence_high``, a 95 % interval. ``progress`` is
+    told the length, how much of it is done and of how much; ``found`` the rules of each length as they come.
 
     >>> from rulewright.data.generators import family
     >>> miner = RuleMiner(min_confidence=1.0, min_support=5, targets=["grandparent_of"]).fit(family(60).kb)
@@ -104,6 +105,7 @@ class RuleMiner:
         seed: int = 0,
         memory_limit: str | None = None,
         progress: Progress | None = None,
+        found: Callable[[list[Rule]], None] | None = None,
         **options: Any,
     ) -> None:
         if preset is not None and preset not in PRESETS:
@@ -120,6 +122,7 @@ class RuleMiner:
         self.seed = seed
         self.memory_limit = memory_limit
         self.progress = progress
+        self.found = found
         self.rules_ = RuleSet()
 
     def fit(self, kb: KnowledgeBase) -> Self:
@@ -139,7 +142,12 @@ class RuleMiner:
         with Engine(kb, memory_limit=self.memory_limit) as engine:
             engine.put("edge", chains.edges(facts, inverses=self.options.inverses))
             lengths = range(1, self.options.max_length + 1)
-            found = [rule for length in lengths for rule in self._mine(engine, incidence, length)]
+            found: list[Rule] = []
+            for length in lengths:
+                new = self._mine(engine, incidence, length)
+                found += new
+                if self.found is not None:
+                    self.found(new)
         written = cache(str)  # the atoms of mined rules recur
         found.sort(
             key=lambda rule: (

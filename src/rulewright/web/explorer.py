@@ -199,7 +199,8 @@ class Explorer:
     @property
     def state(self) -> tuple[object, ...]:
         """What a page that shows rules depends on: while it is the same, so is the page."""
-        return self.book.version, self.book.changed, self.inference.outcome.version, self._counter.done
+        book = self.book
+        return book.version, book.changed, book.stale, self.inference.outcome.version, self._counter.done
 
     def _rows(self) -> list[RuleRow]:
         """Return all rules; they are put together anew only when one has changed or was counted."""
@@ -316,14 +317,14 @@ class Explorer:
     ) -> Neighbourhood:
         """Return what is known about an entity, and what is inferred with at least ``min_score``."""
         kind, number = find_entity(self.kb, name, type)
-        facts = self.known.about(number)
+        found = self.known.around(number, each=each)
         if inferred:
-            facts += self.inference.outcome.index.about(number, min_score=min_score)
+            found += self.inference.outcome.index.around(number, each=each, min_score=min_score)
         return arranged(
             self.inference.outcome.index.kb,
             kind,
             name,
-            facts,
+            [bundle for bundle in found if bundle.total],
             each=each,
             groups=groups,
             skip=skip,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,19 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Bundle:
+    """Facts of one predicate about an entity, the best of ``total``.
+
+    ``outgoing`` tells whether the entity stands at the start of the arrow or at its end; None where there is no arrow.
+    """
+
+    predicate: str
+    outgoing: bool | None
+    facts: tuple[Found, ...]
+    total: int
+
+
+@dataclass(frozen=True)
 class _Part:
     """The facts of one predicate; a score each where they are inferred."""
 
@@ -42,8 +55,8 @@ class FactIndex:
 
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
     >>> index = FactIndex.of(kb)
-    >>> [fact.args for fact in index.about(kb.domains["entity"].id_of("bob"))]
-    [('ann', 'bob'), ('bob', 'cid')]
+    >>> [(each.outgoing, each.facts[0].args) for each in index.around(kb.domains["entity"].id_of("bob"), each=5)]
+    [(True, ('bob', 'cid')), (False, ('ann', 'bob'))]
     """
 
     def __init__(self, kb: KnowledgeBase, parts: Mapping[str, _Part]) -> None:
@@ -85,16 +98,25 @@ class FactIndex:
             np.concatenate([np.empty(0, dtype=np.int64), *rows])[order],
         )
 
-    def about(self, entity: int, *, min_score: float = 0.0) -> list[Found]:
-        """Return the facts that name an entity, each once, predicate by predicate, the best scores first."""
+    def around(self, entity: int, *, each: int, min_score: float = 0.0) -> list[Bundle]:
+        """Return what is said about an entity, predicate by predicate, of each the ``each`` best facts."""
         entities, predicates, rows = self._by_entity
         start, stop = np.searchsorted(entities, np.array([entity, entity + 1], dtype=entities.dtype))
         names = [*self._parts]
-        found: list[Found] = []
+        found: list[Bundle] = []
         for number in np.unique(predicates[start:stop]).tolist():
+            name = names[number]
             here = np.unique(rows[start:stop][predicates[start:stop] == number])
-            scores = self._parts[names[number]].scores
-            found += self._facts(names[number], here if scores is None else here[scores[here] >= min_score])
+            scores = self._parts[name].scores
+            if scores is not None:
+                here = here[scores[here] >= min_score]
+            if not is_relation(name, self.kb):
+                found.append(Bundle(name, None, tuple(self._facts(name, here, each)), len(here)))
+                continue
+            away = self._parts[name].columns[0][here] == entity
+            for outgoing, chosen in ((True, here[away]), (False, here[~away])):
+                if len(chosen):
+                    found.append(Bundle(name, outgoing, tuple(self._facts(name, chosen, each)), len(chosen)))
         return found
 
     def most_mentioned(self) -> int | None:
@@ -141,14 +163,6 @@ class FactIndex:
         labels = self.kb.labelled(name, [column[rows] for column in part.columns])
         scores: Sequence[float | None] = [None] * len(rows) if part.scores is None else part.scores[rows].tolist()
         return [Found(name, args, score) for args, score in zip(labels, scores, strict=True)]
-
-
-def entities_of(found: Found, kb: KnowledgeBase) -> Iterator[tuple[str, str]]:
-    """Yield the entities of a fact as (type, name)."""
-    declaration = kb.predicate(found.predicate)
-    for kind, value in zip(declaration.types, found.args, strict=False):
-        if kind != NUMBER_TYPE:
-            yield kind, str(value)
 
 
 def is_relation(name: str, kb: KnowledgeBase) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rulewright.data import KnowledgeBase
-from rulewright.web.fact_index import Found, is_relation
+from rulewright.web.fact_index import Bundle, Found
 
 
 @dataclass(frozen=True)
@@ -44,65 +44,55 @@ class Neighbourhood:
     known: int
     inferred: int
     hidden_groups: int = 0
-
-
-@dataclass
-class _Gathered:
-    known: list[Neighbour] = field(default_factory=list)
-    inferred: list[Neighbour] = field(default_factory=list)
+    hidden_others: int = 0
 
 
 def arranged(
     kb: KnowledgeBase,
     type: str,
     name: str,
-    facts: Iterable[Found],
+    bundles: Sequence[Bundle],
     *,
     each: int,
     groups: int,
     skip: int = 0,
     containing: str = "",
 ) -> Neighbourhood:
-    """Group facts about an entity by relation and direction.
+    """Group facts about an entity by relation and direction, known ones before inferred ones.
 
     At most ``each`` neighbours a group and ``groups`` groups a direction are kept, after the first ``skip``; a relation
     must contain the text ``containing``. Relations with known facts come first, then those with the best scores.
     """
-    gathered: dict[tuple[str, bool], _Gathered] = {}
-    others: list[Found] = []
-    known = inferred = 0
-    wanted = containing.casefold()
-    for fact in facts:
-        known, inferred = known + fact.known, inferred + (not fact.known)
-        if wanted not in fact.predicate.casefold():
+    counts = {True: 0, False: 0}
+    arrows: dict[tuple[str, bool], list[Bundle]] = {}
+    others: list[Bundle] = []
+    for bundle in bundles:
+        counts[bundle.facts[0].known] += bundle.total
+        if containing.casefold() not in bundle.predicate.casefold():
             continue
-        if not is_relation(fact.predicate, kb):
-            others.append(fact)
-            continue
-        types = kb.predicate(fact.predicate).types
-        head, tail = map(str, fact.args)
-        if (types[0], head) == (type, name):
-            _add(gathered, fact, True, Neighbour(types[1], tail, fact.score))
-        if (types[1], tail) == (type, name) and (types[0], head) != (type, name):
-            _add(gathered, fact, False, Neighbour(types[0], head, fact.score))
+        if bundle.outgoing is None:
+            others.append(bundle)
+        else:
+            arrows.setdefault((bundle.predicate, bundle.outgoing), []).append(bundle)
     chosen: list[Group] = []
     hidden = 0
     for outgoing in (False, True):
-        side = sorted(
-            ((key[0], parts) for key, parts in gathered.items() if key[1] == outgoing),
-            key=lambda item: (not item[1].known, -_best(item[1]), item[0]),
-        )
+        side = sorted((parts for key, parts in arrows.items() if key[1] == outgoing), key=_rank)
         hidden += max(len(side) - skip - groups, 0)
-        for relation, parts in side[skip : skip + groups]:
-            members = [*parts.known, *sorted(parts.inferred, key=lambda member: -(member.score or 0))]
-            chosen.append(Group(relation, outgoing, tuple(members[:each]), len(members)))
-    return Neighbourhood(type, name, tuple(chosen), tuple(others), known, inferred, hidden)
+        chosen += [_group(kb, parts, each) for parts in side[skip : skip + groups]]
+    told = tuple(fact for bundle in others for fact in bundle.facts)
+    left = sum(bundle.total for bundle in others) - len(told)
+    return Neighbourhood(type, name, tuple(chosen), told, counts[True], counts[False], hidden, left)
 
 
-def _add(gathered: dict[tuple[str, bool], _Gathered], fact: Found, outgoing: bool, neighbour: Neighbour) -> None:
-    parts = gathered.setdefault((fact.predicate, outgoing), _Gathered())
-    (parts.known if fact.known else parts.inferred).append(neighbour)
+def _rank(parts: Sequence[Bundle]) -> tuple[bool, float, str]:
+    best = max((fact.score or 0.0 for bundle in parts for fact in bundle.facts), default=0.0)
+    return not any(bundle.facts[0].known for bundle in parts), -best, parts[0].predicate
 
 
-def _best(parts: _Gathered) -> float:
-    return max((neighbour.score or 0 for neighbour in parts.inferred), default=0.0)
+def _group(kb: KnowledgeBase, parts: Sequence[Bundle], each: int) -> Group:
+    outgoing = bool(parts[0].outgoing)
+    kind = kb.predicate(parts[0].predicate).types[1 if outgoing else 0]
+    facts = [fact for known in (True, False) for bundle in parts for fact in bundle.facts if fact.known == known]
+    members = tuple(Neighbour(kind, str(fact.args[1 if outgoing else 0]), fact.score) for fact in facts[:each])
+    return Group(parts[0].predicate, outgoing, members, sum(bundle.total for bundle in parts))

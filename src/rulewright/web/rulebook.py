@@ -79,6 +79,7 @@ class Rulebook:
     def reload(self) -> None:
         """Take up the file as it is now; changes that were not saved are gone."""
         self.editable = rule_format(self.path) == "rules"
+        self._stamp = _stamp(self.path)
         self._on_disk = read_text(self.path)
         text = self._on_disk if self.editable else str(read_rules(self.path))
         self._declarations = parse_rules(text, file=os.fspath(self.path))
@@ -162,6 +163,11 @@ class Rulebook:
         self.changed = True
         self.version += 1
 
+    @property
+    def stale(self) -> bool:
+        """Whether the file seems to be another than the one that was read or saved last; a look at its date tells."""
+        return _stamp(self.path) != self._stamp
+
     def changed_on_disk(self) -> bool:
         """Tell whether the file is another than the one that was read or saved last."""
         try:
@@ -184,7 +190,7 @@ class Rulebook:
         text = self._text()
         parse_rules(text, file=os.fspath(self.path))  # what cannot be read back is never written
         write_text(self.path, text)
-        self._on_disk, self.changed = read_text(self.path), False
+        self._stamp, self._on_disk, self.changed = _stamp(self.path), read_text(self.path), False
         return old
 
     def _text(self) -> str:
@@ -204,6 +210,14 @@ class Rulebook:
         while (name := self.path.with_name(f"{self.path.name}.{number}")).exists():
             number += 1
         return name
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _pieces(text: str, rules: RuleSet) -> Iterator[str | Entry]:

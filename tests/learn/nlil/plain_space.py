@@ -21,6 +21,8 @@ def visible_facts(kb: KnowledgeBase, hidden: Hidden, question: tuple[int, ...]) 
         for name in (*vocabulary.binary, *vocabulary.unary)
         for args in zip(*kb.columns(name), strict=True)
     }
+    if hidden.pair:
+        facts = {each for each in facts if each[1] not in (question, question[::-1])}
     if hidden.step is not None:
         facts.discard((vocabulary.binary[(hidden.step - 1) // 2], question))
     return facts - {(vocabulary.unary[mark - 1], (question[0],)) for mark in hidden.marks}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError
 from rulewright.learn.nlil.classifier import Speaking
-from rulewright.learn.nlil.learning import Learned
+from rulewright.learn.nlil.jobs import Learned
 from rulewright.learn.nlil.scores import rows_of_rules, task_on
 
 Floats = npt.NDArray[np.float64]

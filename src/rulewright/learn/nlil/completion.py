@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any, Self
@@ -43,6 +43,7 @@ class WeightOptions:
 
     max_facts: int = 500
     negatives: int = 4
+    hide_pair: bool = False
     questions: int = 300
     candidates: int | None = 200
     ways: Ways = "once"
@@ -61,7 +62,8 @@ class NLILCompletion:
 
     For each relation a generator is trained on ``max_facts`` facts with ``negatives`` checked wrong pairs beside each,
     every fact hidden from itself; its rules are read off, likeliest and drawn ones, and the next of the ``rounds`` is
-    about what they leave unexplained. Their weights, one for each
+    about what they leave unexplained. With ``hide_pair`` a fact is hidden together with all others between its two
+    entities, for graphs whose questions are about pairs that nothing joins. Their weights, one for each
     direction, raise the right answers of ``questions`` facts above all other entities, each on the graph without that
     very fact (`rulewright.learn.ranking_loss`). Options are those of `NLILLearner`, with ``levels=0``, and of
     `WeightOptions`. What is learned is kept in ``folder``, relation by relation.
@@ -129,6 +131,7 @@ class NLILCompletion:
     def _written(self, facts: FactGraph, name: str) -> tuple[Path, ...]:
         """Train generators for a relation and return the paths of the rules that they wrote."""
         task = Task.of(facts, (name,))
+        task = replace(task, hidden=replace(task.hidden, pair=self.weights.hide_pair))
         search = Search(task, self.shape, self.training, self.search, seed=self.seed, folder=None, tell=None)
         known = task.facts(facts.kb)
         false = task.facts(facts.kb, truth=False)

@@ -80,11 +80,13 @@ class Vocabulary:
 class Hidden:
     """What questions may not see: marks of the entity asked about, and for each question one step, in both directions.
 
-    ``step`` is the operator that walks the hidden relation forwards, from ``before[i]`` to ``after[i]``.
+    ``step`` is the operator that walks the hidden relation forwards, from the first to the second argument. With
+    ``pair`` every step between the two arguments is hidden, of whatever relation.
     """
 
     marks: tuple[int, ...] = ()
     step: int | None = None
+    pair: bool = False
 
 
 class FactGraph:

@@ -107,7 +107,7 @@ class Reach:
     """Lays out the evidence of questions over a graph.
 
     ``operators`` and ``statements`` say which may be used at all; ``most`` bounds the steps taken from one entity, by a
-    random choice (all, where it is None).
+    random choice (all, where it is None); those that join one argument to the other are always all looked at.
     """
 
     def __init__(
@@ -158,18 +158,24 @@ class Reach:
             last = taken == self.steps
             if last and not crossing:
                 break
-            source, operator, end = self.graph.leaving(entity, self.most, self.random)
+            # what joins the two arguments is rare and must not be missed: all steps are looked at, where they may cross
+            source, operator, end = self.graph.leaving(entity, None if crossing else self.most, self.random)
             keep = np.ones(len(source), dtype=bool)
             if hidden.step is not None:
                 before, after = columns[0][row[source]], columns[1][row[source]]
-                keep &= ~((operator == hidden.step) & (entity[source] == before) & (end == after))
-                keep &= ~((operator == hidden.step + 1) & (entity[source] == after) & (end == before))
+                there = (entity[source] == before) & (end == after)
+                back = (entity[source] == after) & (end == before)
+                own = (operator == hidden.step, operator == hidden.step + 1)
+                keep &= ~(there | back) if hidden.pair else ~((own[0] & there) | (own[1] & back))
             if crossing:
                 useful = keep & self.statements[operator - 1]
                 leaving.append((source[useful], operator[useful], end[useful]))
             if last:
                 break
             keep &= self.operators[operator]
+            if crossing and self.most is not None:
+                counts = np.bincount(source, minlength=len(entity))
+                keep &= self.random.random(len(source)) * counts[source] < self.most
             bearer, mark = self._visible(row, entity, start, hidden)
             allowed = self.operators[self.graph.vocabulary.filter(0) + mark]
             bearer, mark = bearer[allowed], mark[allowed]

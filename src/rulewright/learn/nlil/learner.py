@@ -18,7 +18,8 @@ from rulewright.data import KnowledgeBase, signature
 from rulewright.errors import DataError, unknown_name
 from rulewright.learn.nlil.classes import ClassScores, class_scores
 from rulewright.learn.nlil.generator import Shape
-from rulewright.learn.nlil.learning import Job, Learned, learn, learn_alone
+from rulewright.learn.nlil.jobs import Job, Learned
+from rulewright.learn.nlil.learning import learn, learn_alone
 from rulewright.learn.nlil.rounds import SearchOptions
 from rulewright.learn.nlil.scores import hard_scores, soft_scores
 from rulewright.learn.nlil.training import RoundOptions
@@ -58,12 +59,14 @@ class NLILLearner:
         max_chained: up to how many facts it is checked that rules which rest on their own target have a beginning.
         negatives: how many checked wrong questions stand beside each right one, half of them near it.
         held_out: the share of questions, or of worlds, that rules are measured on and not learned from.
-        l2: how firmly the weights of classes' rules are held.
+        l2, refit: how firmly the weights of classes' rules are held, and whether they are fitted once more with what
+            was held out, after rules were measured on it.
         processes: how many targets are learned at a time, each in a process of its own.
         folder: keeps checkpoints; fitting again goes on where it stopped.
 
     ``rules_`` has the rules: confidence is precision, with support, body and recall in ``@{…}``, all counted on what
-    was held out (``measured``). ``learned_`` tells how it went, ``without_rules_`` which targets have none and why.
+    was held out (``measured``). ``against_`` has those whose weight is negative: where they hold, their class is less
+    likely. ``learned_`` tells how it went, ``without_rules_`` which targets have none and why.
 
     >>> from rulewright.data.generators import even_successor
     >>> options = {"levels": 0, "layers": 1, "seeds": 0, "slots": 13, "rounds": 9, "epochs": 40, "rate": 0.002}
@@ -82,6 +85,7 @@ class NLILLearner:
         negatives: int = 4,
         held_out: float = 0.1,
         l2: float = 2.0,
+        refit: bool = False,
         seed: int = 0,
         processes: int = 1,
         folder: str | os.PathLike[str] | None = None,
@@ -101,11 +105,12 @@ class NLILLearner:
             if number < 1:
                 raise DataError(f"{name} must be >= 1, got {number}")
         self.targets = None if targets is None else tuple(targets)
-        self.exclusive, self.negatives, self.held_out, self.l2 = exclusive, negatives, held_out, l2
+        self.exclusive, self.negatives, self.held_out = exclusive, negatives, held_out
+        self.l2, self.refit = l2, refit
         self.seed, self.processes, self.progress = seed, processes, progress
         self.folder = None if folder is None else os.fspath(folder)
         self.kb: KnowledgeBase | None = None
-        self.rules_ = RuleSet()
+        self.rules_, self.against_ = RuleSet(), RuleSet()
         self.learned_: dict[str, Learned] = {}
         self.without_rules_: dict[str, str] = {}
 
@@ -119,7 +124,10 @@ class NLILLearner:
             for name in learned.targets:
                 self.learned_[name] = learned
         distinct = {id(each): each for each in self.learned_.values()}
-        self.rules_ = RuleSet([rule for each in distinct.values() for rule in each.rules])
+        rules = [rule for each in distinct.values() for rule in each.rules]
+        against = [(rule.annotations.number("weight") or 0.0) < 0 for rule in rules]
+        self.rules_ = RuleSet([rule for rule, no in zip(rules, against, strict=True) if not no])
+        self.against_ = RuleSet([rule for rule, no in zip(rules, against, strict=True) if no])
         spoken = {str(rule.head.predicate) for rule in self.rules_.rules}
         for name, learned in self.learned_.items():
             if name not in spoken:
@@ -205,6 +213,7 @@ class NLILLearner:
             self.held_out,
             self.negatives,
             self.l2,
+            self.refit,
             self.seed,
             place,
         )

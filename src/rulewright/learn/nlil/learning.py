@@ -2,90 +2,40 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.data import KnowledgeBase
-from rulewright.learn.nlil.classifier import RuleWeights, Speaking, fit_weights
+from rulewright.learn.nlil.class_learning import learn_classes
 from rulewright.learn.nlil.facts import FactGraph, Ids
-from rulewright.learn.nlil.formulas import Conjunction, rows_of
-from rulewright.learn.nlil.generator import Shape
-from rulewright.learn.nlil.literals import rows_where
+from rulewright.learn.nlil.jobs import FEW, Job, Learned, split, written
 from rulewright.learn.nlil.pairs import PairCounter
 from rulewright.learn.nlil.questions import Questions, Task, balanced, with_wrong_pairs
-from rulewright.learn.nlil.rounds import Rules, Search, SearchOptions, Tell, Trained, balance, rows_right, unexplained
-from rulewright.learn.nlil.selection import Counted, counted, counted_for_all, covering, most_telling
-from rulewright.learn.nlil.training import RoundOptions
-from rulewright.logic import Rule, RuleSet
+from rulewright.learn.nlil.rounds import Rules, Search, Tell, balance, rows_right, unexplained
+from rulewright.learn.nlil.selection import Counted, counted, covering
+from rulewright.logic import RuleSet
 from rulewright.reason.apply import apply
 
 Floats = npt.NDArray[np.float64]
-FEW = 10
-"""With fewer true questions than this nothing is held out, and rules are measured on what they were learned from."""
-
 CHAINED = 12
 """How many rounds rules that rest on their own target are chained forwards."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that learning one task takes, to be sent to another process."""
-
-    kb: KnowledgeBase
-    targets: tuple[str, ...]
-    shape: Shape
-    training: RoundOptions
-    search: SearchOptions
-    held_out: float
-    negatives: int
-    l2: float
-    seed: int
-    folder: str | None = None
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What was learned of a task: rules with their figures, one list for each target, and how it went.
-
-    ``weights`` are those of the rules of classes, in order; ``measured_on`` says what the figures are about, and
-    ``held`` has the questions that were held out. ``grounded`` tells whether rules that rest on the target have a
-    beginning, see `_grounded`.
-    """
-
-    targets: tuple[str, ...]
-    conjunctions: tuple[tuple[int, Conjunction], ...]
-    rules: tuple[Rule, ...]
-    weights: RuleWeights | None
-    trained: tuple[Trained, ...]
-    measured_on: str
-    questions: int
-    positives: int
-    recall: float
-    read: int
-    refused: Mapping[str, int]
-    grounded: bool | None
-    held: Questions
 
 
 def learn(job: Job, tell: Tell | None = None) -> Learned:
     """Learn the rules of a task."""
     graph = FactGraph(job.kb)
     task = Task.of(graph, job.targets)
-    folder = None if job.folder is None else os.fspath(job.folder)
-    search = Search(task, job.shape, job.training, job.search, seed=job.seed, folder=folder, tell=tell)
+    search = Search(task, job.shape, job.training, job.search, seed=job.seed, folder=job.folder, tell=tell)
     if len(job.targets) > 1:
-        return _classes(job, task, search)
+        return learn_classes(job, task, search)
     return _one(job, task, search) if task.arity == 1 else _pairs(job, task, search)
 
 
 def _one(job: Job, task: Task, search: Search) -> Learned:
     """Explain a predicate of one argument."""
     every = task.asked_of_all()
-    train, held, measured_on = _split(every, task.graph.kb, job)
+    train, held, measured_on = split(every, task.graph.kb, job)
     worlds = task.graph.kb.world_of
 
     def ask(number: int) -> Questions:
@@ -180,7 +130,7 @@ def _rounds(
         grounded = _grounded(job, search, kept, train)
     measured = _measured(kept, count, held)
     rules = [
-        _written(search, each, there, int(held.truth[:, each.target].sum()), measured_on)
+        written(search, each, there, int(held.truth[:, each.target].sum()), measured_on)
         for each, there in zip(kept, measured, strict=True)
     ]
     return Learned(
@@ -198,95 +148,6 @@ def _rounds(
         grounded,
         held,
     )
-
-
-def _classes(job: Job, task: Task, search: Search) -> Learned:
-    """Tell classes apart: every round is trained on what the rules so far, weighed together, get wrong."""
-    options = job.search
-    train, held, measured_on = _split(task.asked_of_all(), task.graph.kb, job)
-    number = train.truth.argmax(axis=1)
-    prior = (train.truth.sum(axis=0) + 0.5) / (len(train) + 0.5 * len(task.targets))
-    chances = np.tile(prior, (len(train), 1))
-    pool: list[Counted] = []
-    bodies: set[Conjunction] = set()
-    kept: list[Counted] = []
-    weights = RuleWeights(np.zeros(0, dtype=np.int64), np.zeros(0), np.log(prior))
-    for _ in range(options.rounds):
-        wrong = np.abs(train.truth - chances)
-        read = search.round(train, wrong / np.maximum(wrong.mean(axis=0), 1e-9))
-        new = {each for _, each in read} - bodies
-        bodies |= new
-        pool += counted_for_all(new, task, search.reach(new), train, prior, options.min_support)
-        kept = most_telling(pool, dict(enumerate(prior)), min_support=options.min_support, most=options.max_rules)
-        speaking = speaking_of([(each.target, each.conjunction) for each in kept], task, search, train)
-        weights = fit_weights(
-            speaking, np.array([each.target for each in kept], dtype=np.int64), number, prior, l2=job.l2, iterations=60
-        )
-        chances = softmax(weights.scores(speaking))
-    speaking = speaking_of([(each.target, each.conjunction) for each in kept], task, search, train)
-    weights = fit_weights(speaking, weights.target, number, prior, l2=job.l2, iterations=300)
-    measured = counted(
-        [(each.target, each.conjunction) for each in kept], task, search.reach(e.conjunction for e in kept), held
-    )
-    there = {(each.target, each.conjunction): each for each in measured}
-    rules = [
-        _written(
-            search,
-            each,
-            there[each.target, each.conjunction],
-            int(held.truth[:, each.target].sum()),
-            measured_on,
-            weight=round(float(weight), 4),
-        )
-        for each, weight in zip(kept, weights.weight, strict=True)
-    ]
-    right = [rows_right([each for each in kept if each.target == target]) for target in range(len(task.targets))]
-    return Learned(
-        job.targets,
-        tuple((each.target, each.conjunction) for each in kept),
-        tuple(rules),
-        weights,
-        tuple(search.trained),
-        measured_on,
-        len(train),
-        int(train.truth.sum()),
-        sum(map(len, right)) / max(1, int(train.truth.sum())),
-        len(bodies),
-        dict(search.refused),
-        None,
-        held,
-    )
-
-
-def speaking_of(rules: Sequence[tuple[int, Conjunction]], task: Task, search: Search, questions: Questions) -> Speaking:
-    """Return which rules hold of which questions."""
-    bodies = dict.fromkeys(each for _, each in rules)
-    literals = dict.fromkeys(literal for each in bodies for literal, _ in each)
-    holds = rows_where(literals, search.reach(bodies), questions.arguments, task.hidden)
-    rows = {each: rows_of(each, holds, len(questions)) for each in bodies}
-    return Speaking.of([rows[each] for _, each in rules], len(questions))
-
-
-def softmax(scores: Floats) -> Floats:
-    """Return chances that sum to 1 in every row."""
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found: Floats = powers / powers.sum(axis=1, keepdims=True)
-    return found
-
-
-def _split(questions: Questions, kb: KnowledgeBase, job: Job) -> tuple[Questions, Questions, str]:
-    """Hold questions out, by whole worlds where there are several; where there are few, measure on all."""
-    random = np.random.default_rng(job.seed)
-    if not job.held_out or questions.truth.any(axis=1).sum() < FEW:
-        return questions, questions, "train"
-    worlds = kb.world_of
-    group = np.arange(len(questions)) if worlds is None else worlds[questions.arguments[0]].astype(np.int64)
-    different = np.unique(group)
-    chosen = random.permutation(different)[: max(1, round(job.held_out * len(different)))]
-    out = np.isin(group, chosen)
-    if not questions.truth[~out].any() or not questions.truth[out].any():
-        return questions, questions, "train"
-    return questions.part(~out), questions.part(out), "held out"
 
 
 def _left(questions: Questions, train: Questions, kept: Sequence[Counted]) -> Floats:
@@ -313,24 +174,6 @@ def _measured(
 ) -> list[Counted]:
     found = {(each.target, each.conjunction): each for each in count({(e.target, e.conjunction) for e in kept}, held)}
     return [found[each.target, each.conjunction] for each in kept]
-
-
-def _written(
-    search: Search, rule: Counted, measured: Counted, positives: int, measured_on: str, **more: object
-) -> Rule:
-    """Write a rule with what it was measured to be: confidence is its precision, where it was true at all."""
-    there = measured if measured.fired else rule
-    return search.writers[rule.target].rule(
-        rule.conjunction,
-        min(1.0, round(there.precision, 4)),
-        support=measured.support,
-        body=int(measured.fired),
-        recall=round(measured.support / max(1, positives), 4),
-        measured=measured_on if measured.fired else "train",
-        train_support=rule.support,
-        train_precision=round(rule.precision, 4),
-        **more,
-    )
 
 
 def _grounded(job: Job, search: Search, kept: Sequence[Counted], train: Questions) -> bool | None:

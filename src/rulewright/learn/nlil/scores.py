@@ -13,7 +13,7 @@ from rulewright.learn.nlil.facts import FactGraph, Ids, Vocabulary
 from rulewright.learn.nlil.formulas import Conjunction, rows_of
 from rulewright.learn.nlil.frontier import Reach, Statements
 from rulewright.learn.nlil.generator import Shape
-from rulewright.learn.nlil.learning import Learned
+from rulewright.learn.nlil.jobs import Learned
 from rulewright.learn.nlil.literals import rows_where
 from rulewright.learn.nlil.questions import Task
 from rulewright.learn.nlil.space import evaluate

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from rulewright.learn.nlil.literals import rows_where
 from rulewright.learn.nlil.questions import Questions, Task
 
 Floats = npt.NDArray[np.float64]
+AGAINST = 5.0
+"""How often a class must be expected for its absence to tell something."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,11 @@ def counted(rules: Iterable[tuple[int, Conjunction]], task: Task, reach: Reach, 
 def counted_for_all(
     bodies: Iterable[Conjunction], task: Task, reach: Reach, questions: Questions, priors: Floats, min_support: int
 ) -> list[Counted]:
-    """Count each body for every class that it raises above its prior, whichever class it was written for."""
+    """Count each body for every class that it speaks for or against, whichever class it was written for.
+
+    It speaks for a class that it raises above its prior, with ``min_support`` at least; against one that should be
+    there `AGAINST` times by its prior, and is not half so often.
+    """
     wanted = sorted(set(bodies), key=lambda each: (length(each), sorted(map(repr, each))))
     literals = dict.fromkeys(literal for each in wanted for literal, _ in each)
     holds = rows_where(literals, reach, questions.arguments, task.hidden)
@@ -71,7 +78,10 @@ def counted_for_all(
         fired = rows_of(body, holds, len(questions))
         mine = classes[fired]
         counts = np.bincount(mine, minlength=len(priors))
-        for target in np.flatnonzero((counts >= min_support) & (counts > priors * len(fired))).tolist():
+        expected = priors * len(fired)
+        speaks = (counts >= min_support) & (counts > expected)
+        speaks |= (expected >= AGAINST) & (counts < expected / 2)
+        for target in np.flatnonzero(speaks).tolist():
             found.append(Counted(target, body, fired[mine == target], len(fired)))
     return found
 
@@ -104,25 +114,28 @@ def covering(
     return [rule for rule, _ in chosen]
 
 
-def most_telling(
-    rules: Sequence[Counted], priors: Mapping[int, float], *, min_support: int, most: int
-) -> list[Counted]:
-    """Return for each target the rules that tell most, by support times the log of precision over the prior.
+def most_telling(rules: Sequence[Counted], priors: Floats, *, most: int) -> list[Counted]:
+    """Return for each target the ``most`` rules that tell most: ``s log(s/e) + (b − s) log((b − s)/(b − e))``.
 
-    Of rules that are right of the same questions and true as often, the shortest is kept.
+    A rule is right ``s`` of the ``b`` times that it is true, where the prior lets expect ``e``. Of rules that are right
+    of the same questions and true as often, the shortest is kept.
     """
     found = []
-    for target, prior in priors.items():
+    for target, prior in enumerate(priors.tolist()):
         seen: set[tuple[bytes, float]] = set()
-        mine = [each for each in rules if each.target == target and each.support >= min_support]
-        mine = [each for each in mine if each.precision > prior]
+        mine = [each for each in rules if each.target == target]
         mine.sort(key=lambda each: (length(each.conjunction), sorted(map(repr, each.conjunction))))
         different = []
         for each in mine:
             key = (each.right.tobytes(), each.fired)
-            if key not in seen:
+            if key not in seen or not each.support:
                 seen.add(key)
                 different.append(each)
-        different.sort(key=lambda each: -each.support * np.log(each.precision / prior))
+        different.sort(key=lambda each: -_told(each, prior))
         found += different[:most]
     return found
+
+
+def _told(rule: Counted, prior: float) -> float:
+    parts = ((rule.support, prior * rule.fired), (rule.fired - rule.support, (1 - prior) * rule.fired))
+    return sum(seen * math.log(seen / expected) for seen, expected in parts if seen)

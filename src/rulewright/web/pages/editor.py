@@ -17,7 +17,9 @@ def editor(explorer: Explorer, key: int | None, done: Callable[[Entry], None]) -
     """Show the text of a rule, or an empty one where ``key`` is None, and take it up when it can be read."""
     before = "" if key is None else explorer.book.entry(key).text
     draft = explorer.drafts.get(key, before)
-    field = ui.textarea("Rule", value=draft).props('outlined autogrow input-class="rw-logic" maxlength=5000')
+    field = ui.textarea("Rule", value=draft).props(
+        'outlined autogrow debounce=150 input-class="rw-logic" maxlength=5000'
+    )
     field.classes("rw-editor").style("width: 100%")
     told = ui.label().classes("rw-soft").props('role="status"')
 

@@ -144,8 +144,9 @@ def _others(explorer: Explorer, found: Neighbourhood) -> None:
     heading("Other facts", 2)
     rows = "".join(f"<li>{_other_html(explorer, fact)}</li>" for fact in found.others[:_OTHERS])
     html(rows, tag="ul").classes("rw-cases rw-logic")
-    if len(found.others) > _OTHERS:
-        soft(f"and {len(found.others) - _OTHERS:,} more")
+    left = max(len(found.others) - _OTHERS, 0) + found.hidden_others
+    if left:
+        soft(f"and {left:,} more")
 
 
 def _other_html(explorer: Explorer, fact: Found) -> str:

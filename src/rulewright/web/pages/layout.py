@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from rulewright.data import KnowledgeBase
 from rulewright.errors import RulewrightError
@@ -51,12 +52,14 @@ def frame(explorer: Explorer, title: str, path: str) -> Iterator[None]:
         status = ui.label(explorer.status()).classes("rw-status").props('role="status"')
         ui.timer(1.0, lambda: status.set_text(explorer.status()))
 
-        async def turn() -> None:
-            dark.value = not await ui.run_javascript("document.body.classList.contains('body--dark')")
+        def turn(event: GenericEventArguments) -> None:
+            dark.value = not event.args
             theme = "dark" if dark.value else "light"
             ui.run_javascript(f"document.cookie = '{THEME}={theme}; path=/; SameSite=Strict; max-age=31536000'")
 
-        ui.button(icon="contrast", on_click=turn).props('flat round dense aria-label="Light or dark"')
+        # What is shown now only the browser knows, where the machine's setting decides
+        button = ui.button(icon="contrast").props('flat round dense aria-label="Light or dark"')
+        button.on("click", turn, js_handler="() => emit(document.body.classList.contains('body--dark'))")
     with ui.element("div").classes("rw-main"):
         yield
 

@@ -93,6 +93,8 @@ class _Rules:
         outcome = self._explorer.inference.outcome
         notes = [outcome.error, outcome.note]
         notes += [f"broken {count:,} times: {formula}" for formula, count in outcome.violations]
+        if self._explorer.book.stale:
+            notes.append("the file has changed on disk since it was read; Reload takes it up")
         if not self._explorer.book.editable:
             notes.append("this file is not in the rule language, and so cannot be saved; convert it first")
         for note in filter(None, notes):

@@ -1,0 +1,97 @@
+"""Counting rules about pairs, and completing graphs by extracted rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learn.nlil.small_worlds import SIZE, graphs, random_attentions
+from learn.nlil.test_formulas import engine_says, without
+
+from rulewright.data import KnowledgeBase
+from rulewright.errors import DataError, FileError
+from rulewright.evaluate.ranking import evaluate_ranking
+from rulewright.learn.nlil.completion import NLILCompletion
+from rulewright.learn.nlil.facts import FactGraph
+from rulewright.learn.nlil.formulas import Reader, Writer, drawn
+from rulewright.learn.nlil.frontier import Reach
+from rulewright.learn.nlil.pairs import PairCounter
+from rulewright.learn.nlil.questions import Task, with_wrong_pairs
+from rulewright.reason.rank import RuleRanker
+
+QUICK = {"slots": 5, "layers": 1, "width": 16, "epochs": 4, "rounds": 1, "rate": 0.005, "samples": 5}
+
+
+@settings(max_examples=4)
+@given(kb=graphs(), seed=st.integers(0, 1000))
+def test_pairs_are_counted_as_the_engine_counts_them(kb: KnowledgeBase, seed: int) -> None:
+    if not kb.count("p"):
+        return
+    task = Task.of(FactGraph(kb), ("p",))
+    facts = task.facts(kb)
+    counter = PairCounter(task, (facts[0], facts[1]), most=100, seed=0)
+    writer = Writer("p", task.graph.vocabulary, counter._numbers)
+    reader = Reader(task.graph.vocabulary, counter._numbers, task.hidden)
+    random = np.random.default_rng(seed)
+    read = reader.read(random_attentions(kb, 2, seed=seed, groups=4, levels=1, steps=1), lambda: drawn(random))
+    rules = {
+        (0, each)
+        for formula in read
+        for each in formula
+        if writer.why_not(each) is None and any(x.left is not None and x.right is not None and s for x, s in each)
+    }
+    known = set(zip(*(column.tolist() for column in facts), strict=True))
+    for rule in counter.counted(rules, Reach(task.graph, steps=1, arity=2)):
+        written = writer.rule(rule.conjunction)
+        asked = [(first, second) for first in counter.firsts.tolist() for second in range(SIZE)]
+        right = [each for each in asked if each in known and engine_says(written, without(kb, task.hidden, each), each)]
+        wrong = [each for each in asked if each not in known and engine_says(written, kb, each)]
+        assert (rule.support, rule.fired) == (len(right), len(right) + len(wrong)), str(written)
+
+
+def test_wrong_pairs_are_no_facts() -> None:
+    kb = KnowledgeBase.from_triples((str(i), "next", str((i + 1) % 20)) for i in range(20))
+    task = Task.of(FactGraph(kb), ("next",))
+    facts = task.facts(kb)
+    none = tuple(np.zeros(0, dtype=np.int64) for _ in range(2))
+    asked = with_wrong_pairs(facts, facts, task.graph, ratio=4, seed=0, false=none)
+    known = set(zip(*(column.tolist() for column in facts), strict=True))
+    pairs = list(zip(*(column.tolist() for column in asked.arguments), strict=True))
+    assert all((pair in known) == bool(true) for pair, true in zip(pairs, asked.truth[:, 0], strict=True))
+    assert 20 < len(pairs) <= 100
+
+
+def chained(count: int = 40) -> KnowledgeBase:
+    """Return pairs p, their reverse q, and their composition g; some of g and q are to be found."""
+    facts = [(f"a{i}", "p", f"b{i}") for i in range(count)] + [(f"b{i}", "p", f"c{i % 7}x{i}") for i in range(count)]
+    facts += [(f"b{i}", "q", f"a{i}") for i in range(count)]
+    facts += [(f"a{i}", "g", f"c{i % 7}x{i}") for i in range(count)]
+    kb = KnowledgeBase.from_triples(facts)
+    kept, hidden = kb.hold_out(0.2, seed=0, predicates=["q", "g"])
+    return kept.with_splits({"test": hidden})
+
+
+def test_a_graph_is_completed_by_the_rules_that_were_written(tmp_path: Path) -> None:
+    kb = chained()
+    completion = NLILCompletion(targets=["q", "g"], folder=tmp_path, **QUICK).fit(kb)
+    scores = evaluate_ranking(completion, kb, "test")
+    assert scores.mrr > 0.95
+    assert "q(X, Y) :- p(Y, X)." in [
+        str(rule).partition(" :: ")[2].partition(" @")[0] for rule in completion.rules_.rules
+    ]
+    again = RuleRanker.of(completion.rules_, kb, aggregation="weight")
+    assert evaluate_ranking(again, kb, "test").mrr == pytest.approx(scores.mrr)  # what is printed is what ranks
+    resumed = NLILCompletion(targets=["q", "g"], folder=tmp_path, **QUICK).fit(kb)
+    assert resumed.paths_ == completion.paths_
+    with pytest.raises(FileError, match="other facts or options"):
+        NLILCompletion(targets=["q"], folder=tmp_path, **{**QUICK, "slots": 4}).fit(kb)
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(DataError, match="unknown option 'colour'"):
+        NLILCompletion(colour=1)
+    with pytest.raises(DataError, match="levels must be 0, got 1"):
+        NLILCompletion(levels=1)
