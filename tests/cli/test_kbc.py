@@ -47,3 +47,31 @@ def test_an_unknown_split_is_named(graph):
     rules.write_text("0.9 :: uncle(X, Z) :- parent(X, Y), brother(Y, Z).\n")
     answer = CliRunner().invoke(app, ["evaluate", str(rules), str(graph), "--task", "kbc", "--split", "dev"])
     assert answer.exit_code != 0
+
+
+def test_templates_are_filled(tmp_path):
+    (tmp_path / "graph.tsv").write_text(
+        "".join(f"a{n}\tchild\tb{n}\nb{n}\tchild\tc{n}\na{n}\tgrandchild\tc{n}\n" for n in range(8))
+    )
+    template = "template grandchild(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in {child}, ?Q in {child, grandchild}."
+    (tmp_path / "shape.rules").write_text(template)
+    place, shape = str(tmp_path / "graph.tsv"), str(tmp_path / "shape.rules")
+    found = CliRunner().invoke(app, ["learn", place, "--learner", "lnn", "--templates", shape, "-o", "-"])
+    assert found.exit_code == 0, found.output
+    assert "grandchild(X, Y) :- child(X, Z), child(Z, Y)." in found.stdout
+    refused = CliRunner().invoke(app, ["learn", place, "--templates", shape])
+    assert refused.exit_code == 2 and "for --learner lnn" in refused.output
+
+
+def test_rules_are_written_by_transformers(tmp_path):
+    (tmp_path / "graph.tsv").write_text(
+        "".join(f"a{n}\tchild\tb{n}\na{n}\tlikes\tb{n + 1}\nb{n}\tparent\ta{n}\n" for n in range(12))
+    )
+    place = str(tmp_path / "graph.tsv")
+    found = CliRunner().invoke(
+        app, ["learn", place, "--learner", "nlil", "--target", "parent", "--min-confidence", "1", "--json"]
+    )
+    assert found.exit_code == 0, found.output
+    rules = json.loads(found.stdout)
+    assert any(each["rule"].split(" @{")[0].endswith(":- child(Y, X).") for each in rules)
+    assert all(each["confidence"] == 1 for each in rules)

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 def learn(
     facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
     learner: Annotated[
-        Literal["mine", "lnn"],
-        typer.Option(help="How to learn: mine counts all chain rules; lnn weighs paths to complete the graph."),
+        Literal["mine", "lnn", "nlil"],
+        typer.Option(
+            help="How to learn: mine counts all chain rules; lnn weighs paths to complete a graph, or fills templates; "
+            "nlil has transformers write rules that explain a relation."
+        ),
     ] = "mine",
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the rules here (.rules, or -).")] = None,
     max_length: Annotated[
@@ -41,12 +44,15 @@ def learn(
     no_inverses: Annotated[bool, typer.Option("--no-inverses", help="Walk relations forwards only.")] = False,
     no_repeated: Annotated[bool, typer.Option("--no-repeated", help="No body with one relation twice.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Leave out what shorter rules make superfluous.")] = False,
+    templates: Annotated[
+        str | None, typer.Option(help="lnn: a .rules file of templates that say what rules may look like.")
+    ] = None,
     constants: Annotated[
         int, typer.Option(min=0, max=2, help="lnn: relations in the body of rules that name entities, 0 for none.")
     ] = 1,
     questions: Annotated[int, typer.Option(min=1, help="lnn: facts of each relation to learn from.")] = 500,
     folder: Annotated[
-        str | None, typer.Option(help="lnn: keep what is learned here; the same call goes on where it stopped.")
+        str | None, typer.Option(help="lnn, nlil: keep what is learned here; the same call goes on where it stopped.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many rules the table shows.")] = 20,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
@@ -61,7 +67,13 @@ def learn(
     from rulewright.learn import RuleMiner
 
     kb = read_facts(facts)
-    if learner == "lnn":
+    if templates is not None and learner != "lnn":
+        raise typer.BadParameter("templates are for --learner lnn")
+    if templates is not None:
+        rules = _filled(kb, templates, target, folder, seed)
+    elif learner == "nlil":
+        rules = _written(kb, target, max_length, min_confidence, min_support, folder, seed)
+    elif learner == "lnn":
         rules = _mixture(kb, target, max_length, min_confidence, min_support, constants, questions, folder, seed)
     else:
         given = {"min_coverage": min_coverage, "loops": loops}
@@ -141,3 +153,42 @@ def _mixture(
             .fit(kb)
             .rules_
         )
+
+
+def _filled(kb: KnowledgeBase, templates: str, targets: list[str] | None, folder: str | None, seed: int) -> RuleSet:
+    from rulewright.io import read_rules
+    from rulewright.learn import LNNLearner
+
+    with progress("learning") as advance:
+        learner = LNNLearner(
+            read_rules(templates),
+            targets=targets,
+            seed=seed,
+            folder=folder,
+            progress=lambda _, done, total: advance(done, total),
+        )
+        return learner.fit(kb).rules_
+
+
+def _written(
+    kb: KnowledgeBase,
+    targets: list[str] | None,
+    max_length: int | None,
+    min_confidence: float | None,
+    min_support: int | None,
+    folder: str | None,
+    seed: int,
+) -> RuleSet:
+    from rulewright.learn import NLILLearner
+
+    given = {"max_length": max_length, "min_precision": min_confidence, "min_support": min_support}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with progress("learning") as advance:
+        learner = NLILLearner(
+            targets=targets,
+            seed=seed,
+            folder=folder,
+            progress=lambda _, done, total: advance(done, total),
+            **options,
+        )
+        return learner.fit(kb).rules_
