@@ -175,6 +175,9 @@ def _registered(frame: Any) -> Iterator[Any]:
     """Give a connection on which ``frame`` is a table."""
     import duckdb
 
+    if isinstance(frame, Mapping):  # NumPy's own strings would need pandas
+        columns = {name: np.asarray(column) for name, column in frame.items()}
+        frame = {name: each.astype(object) if each.dtype.kind == "U" else each for name, each in columns.items()}
     with contextlib.closing(duckdb.connect()) as connection:
         try:
             connection.register("frame", frame)
