@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import needs_data
+from real_data import DATA, needs_data
 from scipy import sparse
 
 from rulewright import KnowledgeBase, datasets
@@ -193,7 +193,8 @@ def test_the_highest_candidates_are_those_of_a_sort(rows, most):
 
 
 @needs_data
-def test_umls_is_completed():
+def test_umls_is_completed(monkeypatch):
+    monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
     kb = datasets.load("umls")
     targets = ["affects", "treats"]
     mixture = PathMixture(targets=targets, max_length=2, max_paths=100, constants=0, prior=0.05).fit(kb)

@@ -166,6 +166,7 @@ def test_a_rule_and_its_cases(page):
     assert page.locator("svg.rw-picture circle").count() == 3
     assert page.locator("p").first.inner_text().startswith("If X is a parent of Y")
     cases = page.locator("ol").nth(1).locator("li")
+    cases.nth(8).wait_for()
     assert cases.count() == 9
     assert SCRIPT in page.locator("ol").nth(1).inner_text()
     page.get_by_role("link", name="ann").first.click()
