@@ -45,6 +45,15 @@ def machine() -> str:
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
+def _asked() -> list[str]:
+    """Return the options but for where the tables are saved."""
+    given = sys.argv[1:]
+    if "--save" in given:
+        place = given.index("--save")
+        del given[place : place + 2]
+    return given
+
+
 _TABLES: list[dict[str, object]] = []
 
 
@@ -52,7 +61,7 @@ def save(path: str | None) -> None:
     """Write the tables printed so far as JSON, with the command and the machine, where a path is given."""
     if path is not None:
         found = {
-            "command": " ".join([Path(sys.argv[0]).as_posix(), *sys.argv[1:]]),
+            "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *_asked()]),
             "machine": machine(),
             "tables": _TABLES,
         }

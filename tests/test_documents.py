@@ -61,3 +61,10 @@ def test_commands_in_the_readme_exist():
         assert command in commands
         if command == "data":
             assert sub in commands["data"].commands
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "results").glob("*.json")), ids=lambda path: path.name)
+def test_results_are_figures_and_name_no_machine(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 50_000, "figures, not dumps"
+    assert not re.search(r"[\" =](/root|/tmp|/home|/work|/Users)/", text), "paths of a machine"

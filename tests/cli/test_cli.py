@@ -211,6 +211,19 @@ def test_learn_mines_and_writes_rules(folder):
     assert process("learn", "graph.tsv", "--target", "spouse").stderr.count("\n") == 1
 
 
+def test_a_saved_run_names_the_command_and_no_place(tmp_path, monkeypatch):
+    import rulewright.experiments.lnn
+
+    figures = {"title": "made up", "columns": [], "rows": {}}
+    monkeypatch.setattr(rulewright.experiments.lnn, "run", lambda *args, **options: dict(figures))
+    saved = tmp_path / "run.json"
+    options = ["--seed", "3", "--threads", "1", "--set", "points=[0, 20]", "--folder", str(tmp_path / "kept")]
+    run("run", "lnn/gridworld", *options, "-o", str(saved))
+    found = json.loads(saved.read_text(encoding="utf-8"))
+    assert found["command"] == "rulewright run lnn/gridworld --seed 3 --threads 1 --set 'points=[0, 20]'"
+    assert found["changed_settings"] == {"points": [0, 20]}
+
+
 def test_run_refuses_settings_that_an_experiment_does_not_have():
     wrong = process("run", "milr/dwie_atlop", "--set", "epoch=3")
     assert wrong.returncode == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-import sys
+import shlex
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,7 +48,7 @@ def run(
     Example: rulewright run milr/dwie_atlop --seed 1 -o docs/results/milr_dwie_atlop_1.json,
     then: rulewright run milr --report docs/results
     """
-    from rulewright.experiments import experiments, find, with_settings
+    from rulewright.experiments import experiments, find
 
     if report is not None:
         _report(name, report, json)
@@ -65,21 +65,27 @@ def run(
         alone = each.name == name
         stem = f"{each.name.replace('/', '_')}_{seed}"
         _run_one(
-            with_settings(each, _changed(changes or [])),
+            each,
             seed,
             Path(folder) / ("" if alone else stem) if folder else None,
-            _changed(changes or []),
+            changes or [],
             threads,
             output if output is None or alone else str(Path(output) / f"{stem}.json"),
             json,
         )
 
 
+def _command(name: str, seed: int, threads: int, changes: list[str]) -> str:
+    """Return the command that gives the same figures anywhere: where files are kept is not part of it."""
+    settings = [f"--set {shlex.quote(each)}" for each in changes]
+    return " ".join(["rulewright run", name, f"--seed {seed}", f"--threads {threads}", *settings])
+
+
 def _run_one(
     experiment: Experiment,
     seed: int,
     folder: Path | None,
-    changed: dict[str, object],
+    changes: list[str],
     threads: int,
     output: str | None,
     json: bool,
@@ -87,16 +93,19 @@ def _run_one(
     import torch
 
     from rulewright.datasets.download import cache_folder
+    from rulewright.experiments import with_settings
     from rulewright.files import write_text
 
     torch.set_num_threads(threads)
+    changed = _changed(changes)
+    experiment = with_settings(experiment, changed)
     place = folder or cache_folder() / "runs" / f"{experiment.name}_{seed}"
     module = import_module(f"rulewright.experiments.{experiment.family}")
     found = module.run(experiment, seed=seed, folder=place, tell=warn)
     if changed:
         found["changed_settings"] = changed
     found |= {
-        "command": "rulewright " + " ".join(sys.argv[1:]),
+        "command": _command(experiment.name, seed, threads, changes),
         "machine": f"{platform.system()} {platform.machine()}, {threads} threads, Python {platform.python_version()}",
     }
     if output is not None:

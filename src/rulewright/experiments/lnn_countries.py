@@ -66,7 +66,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         "epochs": len(learner.trained_[TARGET].losses),
         "losses": [round(each, 6) for each in learner.trained_[TARGET].losses],
         "seconds": round(seconds, 1),
-        "picture": str(picture) if drawn else None,
+        "picture": picture.name if drawn else None,
         "paper": settings.get("paper"),
     }
 

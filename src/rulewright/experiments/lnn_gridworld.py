@@ -194,4 +194,4 @@ def _draw(
     except MissingExtraError as error:
         tell(f"no pictures: {error}")
         return []
-    return [str(each) for each in files]
+    return [each.name for each in files]

@@ -10,21 +10,23 @@ from typing import Any
 from rulewright.experiments.catalogue import experiments
 from rulewright.experiments.lnn_pictures import draw_curves
 from rulewright.experiments.results_page import (
+    ABSENT,
     NOTHING,
     Report,
-    Run,
-    family_of,
+    Runs,
+    figure_of,
     markdown_table,
     mean_and_sd,
-    missing_runs,
     new_figure,
+    of_task,
     read_runs,
+    reported,
+    run_list,
     write_page,
 )
 
 TITLE = "LNN: rules and connectives learned by gradient"
-ABSENT = "No run is here yet."
-Runs = Mapping[str, Sequence[Run]]
+FAMILY = "lnn"
 
 RANKING_ROWS = {"ours, test": "ours", "paper": "paper (LNN-MP)", "anyburl": "AnyBURL, two cores"}
 GRID_ROWS = {"lnn": "LNN", "neural_lp": "attention and product (NeuralLP)", "ideal": "ideal rule"}
@@ -35,30 +37,26 @@ READABLE = 10
 def report(folder: str | os.PathLike[str]) -> Report:
     """Read every ``lnn_NAME_SEED.json`` of a folder and renew the tables and plots of its ``lnn.md``."""
     place = Path(folder)
-    runs = read_runs(place, "lnn")
+    runs = read_runs(place, FAMILY)
     new_figure(1, 1)  # so that nothing is written where plots cannot be drawn
     curves = _draw_curves(runs, place)
     page = place / "lnn.md"
     grids = grid_table(runs)
     blocks = {
-        "runs": _run_list(runs),
+        "runs": run_list(runs, FAMILY),
         "completion": ranking_table(runs),
         "readable": readable_rules(runs),
         "countries": country_table(runs),
         "gridworld": grids if curves is None else f"{grids}\n\n![Mean reward by training grids]({curves.name})",
     }
     write_page(page, TITLE, blocks)
-    return Report(
-        tuple(f"{name} seed {run['seed']}" for name, found in runs.items() for run in found),
-        tuple(f"{name} seed {seed}" for name, seed in missing_runs("lnn", runs)),
-        (page, *(() if curves is None else (curves,))),
-    )
+    return reported(runs, FAMILY, (page, *(() if curves is None else (curves,))))
 
 
 def ranking_table(runs: Runs) -> str:
     """Filtered ranks by set (Table 2), beside the paper and AnyBURL, with the seconds of learning and ranking."""
     lines = []
-    for name, found in _of_task(runs, "kbc"):
+    for name, found in of_task(runs, FAMILY, "kbc"):
         for row, label in RANKING_ROWS.items():
             rows = [run["rows"][row] for run in found if row in run["rows"]]
             if not rows:
@@ -69,7 +67,7 @@ def ranking_table(runs: Runs) -> str:
             lines.append(
                 (
                     f"{experiments()[name].title}, {label}",
-                    *(_figure(rows, key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
+                    *(figure_of(rows, key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
                     *(seconds if ours else [NOTHING] * len(_PARTS)),
                     mean_and_sd((run["rules"] for run in found), scale=1, digits=0) if ours else NOTHING,
                 )
@@ -84,7 +82,7 @@ _PARTS = ("learning", "ranking")
 def readable_rules(runs: Runs) -> str:
     """The heaviest path rule of the relations that have one (Table 3), of the first seed."""
     parts = []
-    for name, found in _of_task(runs, "kbc"):
+    for name, found in of_task(runs, FAMILY, "kbc"):
         rules = [written[0] for written in found[0].get("readable", {}).values() if written]
         if rules:
             text = "\n".join(rules[:READABLE])
@@ -95,14 +93,14 @@ def readable_rules(runs: Runs) -> str:
 def country_table(runs: Runs) -> str:
     """AUC-PR on Countries with the fixed reduction and with the other, and the rule (Table 4)."""
     lines = []
-    for name, found in _of_task(runs, "countries"):
+    for name, found in of_task(runs, FAMILY, "countries"):
         by_way = {way: [run["by_reduction"][way] for run in found if "by_reduction" in run] for way in ("max", "sum")}
         lines.append(
             (
                 experiments()[name].title,
-                _figure([run["rows"]["ours"] for run in found], "auc_pr"),
+                figure_of([run["rows"]["ours"] for run in found], "auc_pr"),
                 str(found[0].get("reduction", NOTHING)),
-                *(_figure(rows, key) for rows in by_way.values() for key in ("auc_pr", "train_auc_pr")),
+                *(figure_of(rows, key) for rows in by_way.values() for key in ("auc_pr", "train_auc_pr")),
                 f"{found[0]['paper']['ours']['auc_pr']:.3f}" if found[0].get("paper") else NOTHING,
                 "; ".join(dict.fromkeys(f"`{run['crisp']}`" for run in found)),
             )
@@ -115,42 +113,22 @@ def grid_table(runs: Runs) -> str:
     """Mean reward on test grids after some training grids, and its share of the ideal rule's (Figure 5)."""
     lines = []
     points = (1, 5, 10, 20, 30)
-    for _, found in _of_task(runs, "gridworld"):
+    for _, found in of_task(runs, FAMILY, "gridworld"):
         for row, label in GRID_ROWS.items():
             rows = [run["rows"][row] for run in found if row in run["rows"]]
             share = (_percent(rows, key) for key in ("share_of_ideal_after_20", "share_if_half_true_after_20"))
-            lines.append((label, *(_figure(rows, f"after_{point}") for point in points), *share))
+            lines.append((label, *(figure_of(rows, f"after_{point}") for point in points), *share))
     head = ("", *(f"{point} grids" for point in points), "share of ideal, 20", "moves at least half true")
     return markdown_table(head, lines) if lines else ABSENT
-
-
-def _figure(rows: Sequence[Mapping[str, Any]], key: str) -> str:
-    return mean_and_sd((row.get(key) for row in rows), scale=1, digits=3)
 
 
 def _percent(rows: Sequence[Mapping[str, Any]], key: str) -> str:
     return mean_and_sd((row.get(key) for row in rows), digits=1)
 
 
-def _of_task(runs: Runs, task: str) -> list[tuple[str, Sequence[Run]]]:
-    chosen = [name for name, each in experiments().items() if each.family == "lnn" and each.settings["task"] == task]
-    return [(name, runs[name]) for name in chosen if name in runs]
-
-
-def _run_list(runs: Runs) -> str:
-    lines = [
-        f"- `{name}`: seeds {', '.join(str(run['seed']) for run in found)}; {found[0].get('machine', '')}"
-        for name, found in runs.items()
-    ]
-    absent = [f"`{name}`" for name in family_of("lnn") if name not in runs]
-    if absent:
-        lines.append(f"- not here: {', '.join(absent)}")
-    return "\n".join(lines) or ABSENT
-
-
 def _draw_curves(runs: Runs, folder: Path) -> Path | None:
     """Draw the learning curves of gridworld, the mean over seeds."""
-    found = [run for _, each in _of_task(runs, "gridworld") for run in each]
+    found = [run for _, each in of_task(runs, FAMILY, "gridworld") for run in each]
     if not found:
         return None
     curves = {}

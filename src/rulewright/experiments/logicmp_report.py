@@ -11,20 +11,23 @@ from typing import Any
 
 from rulewright.experiments.catalogue import experiments
 from rulewright.experiments.results_page import (
+    ABSENT,
     NOTHING,
     Report,
     Run,
-    family_of,
+    Runs,
     markdown_table,
     mean_and_sd,
-    missing_runs,
     new_figure,
+    of_task,
     read_runs,
+    reported,
+    run_list,
     write_page,
 )
 
 TITLE = "LogicMP: Markov logic as a layer"
-Runs = Mapping[str, Sequence[Run]]
+FAMILY = "logicmp"
 
 FORM_VARIANTS = {
     "plain": "network alone",
@@ -57,11 +60,11 @@ GRAPH_VARIANTS = {
 def report(folder: str | os.PathLike[str]) -> Report:
     """Read every ``logicmp_NAME_SEED.json`` of a folder and renew the tables and plots of its ``logicmp.md``."""
     place = Path(folder)
-    runs = read_runs(place, "logicmp")
+    runs = read_runs(place, FAMILY)
     new_figure(1, 1)  # so that nothing is written where plots cannot be drawn
     plots = _draw(runs, place)
     blocks = {
-        "runs": _run_list(runs),
+        "runs": run_list(runs, FAMILY),
         "forms": _with_picture(form_table(runs), plots.get("forms"), "F1 of blocks on FUNSD, each seed a line"),
         "tags": tag_table(runs),
         "graphs": graph_table(runs),
@@ -69,11 +72,7 @@ def report(folder: str | os.PathLike[str]) -> Report:
     }
     page = place / "logicmp.md"
     write_page(page, TITLE, blocks)
-    return Report(
-        tuple(f"{name} seed {run['seed']}" for name, found in runs.items() for run in found),
-        tuple(f"{name} seed {seed}" for name, seed in missing_runs("logicmp", runs)),
-        (page, *plots.values()),
-    )
+    return reported(runs, FAMILY, (page, *plots.values()))
 
 
 def form_table(runs: Runs) -> str:
@@ -105,7 +104,7 @@ def tag_table(runs: Runs) -> str:
 def graph_table(runs: Runs) -> str:
     """AUC-PR of knowledge bases, by part and variant."""
     parts = []
-    for name, found in _of_task(runs, "graphs"):
+    for name, found in of_task(runs, FAMILY, "graphs"):
         names = list(found[0]["rows"]["layer"]["parts"])
         theirs = found[0].get("paper") or {}
         lines = []
@@ -122,14 +121,14 @@ def graph_table(runs: Runs) -> str:
             )
         head = ("AUC-PR", *names, "mean", "paper, mean")
         parts.append(f"**{_heading(name, found)}**\n\n{markdown_table(head, lines)}")
-    return "\n\n".join(parts) or "No run is here yet."
+    return "\n\n".join(parts) or ABSENT
 
 
 def iteration_table(runs: Runs) -> str:
     """AUC-PR of the layer alone after some numbers of iterations, of the first seed."""
     rows: list[tuple[str, ...]] = []
     counts: list[int] = []
-    for name, found in _of_task(runs, "graphs"):
+    for name, found in of_task(runs, FAMILY, "graphs"):
         by_damping: dict[float, dict[int, float]] = {}
         for each in found[0].get("iterations", ()):
             by_damping.setdefault(each["damping"], {})[each["iterations"]] = each["auc_pr"]
@@ -137,12 +136,7 @@ def iteration_table(runs: Runs) -> str:
             counts = counts or list(values)
             shown = [f"{values[count]:.3f}" if count in values else NOTHING for count in counts]
             rows.append((f"{experiments()[name].title}, damping {damping:g}", *shown))
-    return markdown_table(("iterations", *map(str, counts)), rows) if rows else "No run is here yet."
-
-
-def _of_task(runs: Runs, task: str) -> list[tuple[str, Sequence[Run]]]:
-    chosen = [name for name, each in experiments().items() if each.settings.get("task") == task]
-    return [(name, runs[name]) for name in chosen if name in runs]
+    return markdown_table(("iterations", *map(str, counts)), rows) if rows else ABSENT
 
 
 def _heading(name: str, found: Sequence[Run]) -> str:
@@ -160,7 +154,7 @@ def _table(
     compared: str,
 ) -> str:
     parts = []
-    for name, found in _of_task(runs, task):
+    for name, found in of_task(runs, FAMILY, task):
         lines = []
         for variant, label in variants.items():
             rows = [run["rows"][variant] for run in found if variant in run["rows"]]
@@ -179,7 +173,7 @@ def _table(
             )
         head = ("", *columns.values(), f"gain in {columns[compared]}", *(f"paper, {each}" for each in paper.values()))
         parts.append(f"**{_heading(name, found)}**\n\n{markdown_table(head, lines)}")
-    return "\n\n".join(parts) or "No run is here yet."
+    return "\n\n".join(parts) or ABSENT
 
 
 def _gain(values: Sequence[float]) -> str:
@@ -191,24 +185,13 @@ def _gain(values: Sequence[float]) -> str:
     return f"{shown} ± {error:.2f} ({sum(each > 0 for each in values)} of {len(values)} seeds)"
 
 
-def _run_list(runs: Runs) -> str:
-    absent = [f"`{name}`" for name in family_of("logicmp") if name not in runs]
-    lines = [
-        f"- `{name}`: seeds {', '.join(str(run['seed']) for run in found)}; {found[0].get('machine', '')}"
-        for name, found in runs.items()
-    ]
-    if absent:
-        lines.append(f"- not here: {', '.join(absent)}")
-    return "\n".join(lines) or "No run is here yet."
-
-
 def _with_picture(text: str, picture: Path | None, caption: str) -> str:
     return text if picture is None else f"{text}\n\n![{caption}]({picture.name})"
 
 
 def _draw(runs: Runs, folder: Path) -> dict[str, Path]:
     """Draw each seed's F1 by variant, so that the pairing can be seen."""
-    found = list(chain.from_iterable(runs for _, runs in _of_task(runs, "forms")))
+    found = list(chain.from_iterable(runs for _, runs in of_task(runs, FAMILY, "forms")))
     if len(found) < 2:
         return {}
     shown = [each for each in FORM_VARIANTS if all(each in run["rows"] for run in found)]

@@ -15,8 +15,8 @@ from rulewright.experiments.results_page import (
     family_of,
     markdown_table,
     mean_and_sd,
-    missing_runs,
     read_runs,
+    reported,
     write_page,
 )
 
@@ -30,9 +30,7 @@ def report(folder: str | os.PathLike[str]) -> Report:
     runs = read_runs(place, "matrix")
     blocks = {name.partition("/")[2]: _section(name, runs.get(name, ())) for name in family_of("matrix")}
     write_page(place / "matrix.md", TITLE, blocks)
-    told = tuple(f"{name} seed {run['seed']}" for name, found in runs.items() for run in found)
-    missing = tuple(f"{name} seed {seed}" for name, seed in missing_runs("matrix", runs))
-    return Report(told, missing, (place / "matrix.md",))
+    return reported(runs, "matrix", (place / "matrix.md",))
 
 
 def _section(name: str, runs: Sequence[Run]) -> str:

@@ -15,7 +15,7 @@ from rulewright.experiments.milr_cost_tables import (
 )
 from rulewright.experiments.milr_plots import draw
 from rulewright.experiments.milr_tables import ablation_table, difference_table, distance_table, error_table, main_table
-from rulewright.experiments.results_page import Report, missing_runs, new_figure, read_runs, write_page
+from rulewright.experiments.results_page import Report, new_figure, read_runs, reported, write_page
 
 TITLE = "MILR: mining rules, training with them, decoding with them"
 CAPTIONS = {
@@ -51,8 +51,4 @@ def report(folder: str | os.PathLike[str]) -> Report:
     }
     page = place / "milr.md"
     write_page(page, TITLE, blocks)
-    return Report(
-        tuple(f"{name} seed {run['seed']}" for name, found in runs.items() for run in found),
-        tuple(f"{name} seed {seed}" for name, seed in missing_runs("milr", runs)),
-        (page, *plots.values()),
-    )
+    return reported(runs, "milr", (page, *plots.values()))

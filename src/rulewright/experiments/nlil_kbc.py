@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rulewright import datasets
-from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.experiments.catalogue import Experiment
+from rulewright.experiments.completion_runs import COLUMNS, progress_teller, ranked_splits, readable
 from rulewright.learn.nlil.completion import NLILCompletion
-from rulewright.logic import Rule
-
-COLUMNS = ("mrr", "hits@1", "hits@3", "hits@10")
 
 
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -21,23 +18,10 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     settings: Any = experiment.settings
     kb = datasets.load(str(settings["set"]))
     started, began = time.process_time(), time.monotonic()
-    latest = began
-
-    def progress(done: int, total: int) -> None:
-        nonlocal latest
-        if time.monotonic() - latest > 30 or done == total:
-            latest = time.monotonic()
-            tell(f"{done} of {total} relations, {time.process_time() - started:.0f} s of one core")
-
+    progress = progress_teller(tell, "relations")
     completion = NLILCompletion(seed=seed, folder=folder, progress=progress, **settings["options"]).fit(kb)
     learned = time.process_time()
-    rows: dict[str, Any] = {}
-    by_split = {}
-    for split in settings.get("splits", ("valid", "test")):
-        scores = evaluate_ranking(completion, kb, split)
-        by_split[split] = scores.as_dict()
-        rows[f"ours, {split}"] = scores.figures()
-        tell(f"{split}: {scores}")
+    rows, by_split = ranked_splits(completion, kb, settings.get("splits", ("valid", "test")), tell)
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -54,15 +38,5 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         },
         "seconds": round(time.monotonic() - began, 1),
         "splits": by_split,
-        "readable": readable(completion.rules_.rules),
+        "readable": readable(completion.rules_.rules, kb, count=2),
     }
-
-
-def readable(rules: tuple[Rule, ...], count: int = 2) -> dict[str, list[str]]:
-    """Return the heaviest rules of each relation."""
-    found: dict[str, list[str]] = {}
-    for rule in rules:
-        mine = found.setdefault(str(rule.head.predicate), [])
-        if len(mine) < count:
-            mine.append(str(rule))
-    return found

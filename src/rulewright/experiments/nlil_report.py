@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rulewright.experiments.catalogue import experiments
 from rulewright.experiments.results_page import (
+    ABSENT,
     NOTHING,
     Report,
-    Run,
+    Runs,
+    figure_of,
     markdown_table,
     mean_and_sd,
-    missing_runs,
+    of_task,
     read_runs,
+    reported,
+    run_list,
     write_page,
 )
 from rulewright.io.json_shape import load
 
 TITLE = "NLIL: transformers that write rules"
-ABSENT = "No run is here yet."
+FAMILY = "nlil"
 BENCHMARK = "nlil_benchmark.json"
-Runs = Mapping[str, Sequence[Run]]
 
 
 def report(folder: str | os.PathLike[str]) -> Report:
     """Read every ``nlil_NAME_SEED.json`` of a folder and renew the tables of its ``nlil.md``."""
     place = Path(folder)
-    runs = read_runs(place, "nlil")
+    runs = read_runs(place, FAMILY)
     page = place / "nlil.md"
     blocks = {
-        "runs": run_list(runs),
+        "runs": run_list(runs, FAMILY),
         "even": even_table(runs),
         "completion": completion_table(runs),
         "scenes": scene_table(runs),
@@ -40,26 +43,13 @@ def report(folder: str | os.PathLike[str]) -> Report:
         "cost": cost_tables(place / BENCHMARK),
     }
     write_page(page, TITLE, blocks)
-    return Report(
-        tuple(f"{name} seed {run['seed']}" for name, found in runs.items() for run in found),
-        tuple(f"{name} seed {seed}" for name, seed in missing_runs("nlil", runs)),
-        (page,),
-    )
-
-
-def run_list(runs: Runs) -> str:
-    """The runs that the page is made of."""
-    lines = [
-        (name, ", ".join(str(run["seed"]) for run in found), str(found[0].get("machine", NOTHING)))
-        for name, found in runs.items()
-    ]
-    return markdown_table(("experiment", "seeds", "machine"), lines) if lines else ABSENT
+    return reported(runs, FAMILY, (page,))
 
 
 def even_table(runs: Runs) -> str:
     """Even and successor: how many seeds are exact, and how long it took (Figure 5a)."""
     lines = []
-    for name, found in _of_task(runs, "even"):
+    for name, found in of_task(runs, FAMILY, "even"):
         exact = sum(bool(run["exact"] and run["zero"]) for run in found)
         lines.append(
             (
@@ -75,14 +65,14 @@ def even_table(runs: Runs) -> str:
 def completion_table(runs: Runs) -> str:
     """Filtered ranks by the extracted rules, ties in expectation, beside the paper (Table 1)."""
     lines = []
-    for name, found in _of_task(runs, "kbc"):
+    for name, found in of_task(runs, FAMILY, "kbc"):
         for row in found[0]["rows"]:
             rows = [run["rows"][row] for run in found]
             ours = row.startswith("ours")
             lines.append(
                 (
                     f"{experiments()[name].title}: {row}",
-                    *(_figure(rows if ours else rows[:1], key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
+                    *(figure_of(rows if ours else rows[:1], key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
                     _mean([run["core_seconds"]["learning"] for run in found]) if ours else NOTHING,
                     _mean([run["rules"] for run in found]) if ours else NOTHING,
                 )
@@ -94,14 +84,14 @@ def completion_table(runs: Runs) -> str:
 def scene_table(runs: Runs) -> str:
     """Object classification by the extracted rules (Table 3), and with fewer images (Figure 5c)."""
     lines = []
-    for name, found in _of_task(runs, "scenes"):
+    for name, found in of_task(runs, FAMILY, "scenes"):
         for row in found[0]["rows"]:
             rows = [run["rows"][row] for run in found]
             ours = row in ("ours", "frequency vote")
             lines.append(
                 (
                     f"{experiments()[name].title}: {row}",
-                    *(_figure(rows if ours else rows[:1], key) for key in ("r@1", "r@5", "r@1 top 50", "r@5 top 50")),
+                    *(figure_of(rows if ours else rows[:1], key) for key in ("r@1", "r@5", "r@1 top 50", "r@5 top 50")),
                     _mean([run["images"] for run in found]) if ours else NOTHING,
                     _mean([run["seconds"] for run in found]) if row == "ours" else NOTHING,
                 )
@@ -141,14 +131,5 @@ def _code(lines: Sequence[str]) -> str:
     return f"```text\n{text}\n```"
 
 
-def _figure(rows: Sequence[Mapping[str, Any]], key: str) -> str:
-    return mean_and_sd((row.get(key) for row in rows), scale=1, digits=3)
-
-
 def _mean(values: Sequence[float]) -> str:
     return mean_and_sd(values, scale=1, digits=0)
-
-
-def _of_task(runs: Runs, task: str) -> list[tuple[str, Sequence[Run]]]:
-    chosen = [name for name, each in experiments().items() if each.family == "nlil" and each.settings["task"] == task]
-    return [(name, runs[name]) for name in chosen if name in runs]

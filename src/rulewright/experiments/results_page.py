@@ -16,7 +16,9 @@ from rulewright.files import read_text, write_text
 from rulewright.io.json_shape import load
 
 Run = dict[str, Any]
+Runs = Mapping[str, Sequence[Run]]
 NOTHING = "–"
+ABSENT = "No run is here yet."
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,33 @@ def family_of(family: str) -> list[str]:
     'milr/dwie_atlop'
     """
     return [name for name, each in experiments().items() if each.family == family]
+
+
+def of_task(runs: Runs, family: str, task: str) -> list[tuple[str, Sequence[Run]]]:
+    """Return the runs of a family's experiments with one ``task`` in their settings, in the catalogue's order."""
+    chosen = [name for name in family_of(family) if experiments()[name].settings.get("task") == task]
+    return [(name, runs[name]) for name in chosen if name in runs]
+
+
+def run_list(runs: Runs, family: str) -> str:
+    """Write which runs a page is made of, and which experiments have none."""
+    lines = [
+        f"- `{name}`: seeds {', '.join(str(run['seed']) for run in found)}; {found[0].get('machine', '')}"
+        for name, found in runs.items()
+    ]
+    absent = [f"`{name}`" for name in family_of(family) if name not in runs]
+    if absent:
+        lines.append(f"- not here: {', '.join(absent)}")
+    return "\n".join(lines)
+
+
+def reported(runs: Runs, family: str, written: Iterable[Path]) -> Report:
+    """Return what a page was made of and what was written."""
+    return Report(
+        tuple(f"{name} seed {run['seed']}" for name, found in runs.items() for run in found),
+        tuple(f"{name} seed {seed}" for name, seed in missing_runs(family, runs)),
+        tuple(written),
+    )
 
 
 def _run(path: Path, name: str) -> Run:
@@ -130,6 +159,15 @@ def mean_and_sd(values: Iterable[float | None], *, scale: float = 100.0, digits:
         return NOTHING
     middle = f"{mean(known):,.{digits}f}"
     return middle if len(known) == 1 else f"{middle} ± {stdev(known):,.{digits}f}"
+
+
+def figure_of(rows: Iterable[Mapping[str, Any]], key: str) -> str:
+    """Write the mean of a figure between 0 and 1 over rows, to three digits; rows may lack it.
+
+    >>> figure_of([{"mrr": 0.5}, {"mrr": 0.5}, {}], "mrr")
+    '0.500 ± 0.000'
+    """
+    return mean_and_sd((row.get(key) for row in rows), scale=1, digits=3)
 
 
 def new_figure(width: float, height: float) -> Any:

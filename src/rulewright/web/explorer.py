@@ -20,7 +20,7 @@ from rulewright.logic import Atom, Head, Membership, Rule, Statement, substitute
 from rulewright.logic import Literal as SignedUnit
 from rulewright.logic.english import english
 from rulewright.reason import Explanation
-from rulewright.web.fact_index import FactIndex, Found
+from rulewright.web.fact_lookup import FactLookup, Found
 from rulewright.web.inference import Inference
 from rulewright.web.neighbourhood import Neighbourhood, arranged
 from rulewright.web.patterns import find_entity, read_pattern
@@ -146,7 +146,7 @@ class Explorer:
         self.reports: tuple[InjectionReport, ...] = () if report is None else read_reports(report)
         self.seconds = seconds
         self.drafts: dict[int | None, str] = {}  # texts that cannot be read yet, by rule; None: of a new one
-        self.known = FactIndex.of(self.kb)
+        self.known = FactLookup.of(self.kb)
         self._table: tuple[tuple[int, int], list[RuleRow]] | None = None
         self._turn = threading.Lock()
         self._engine = Engine(self.kb)

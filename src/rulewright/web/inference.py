@@ -10,7 +10,7 @@ from rulewright.data import KnowledgeBase, Value
 from rulewright.errors import DataError, RulewrightError
 from rulewright.logic import Head, RuleSet
 from rulewright.reason import Explainer, Explanation, apply
-from rulewright.web.fact_index import FactIndex
+from rulewright.web.fact_lookup import FactLookup
 from rulewright.web.rulebook import is_applied
 
 MAX_FACTS = 3_000_000
@@ -22,7 +22,7 @@ class Outcome:
     """What one version of the rules gives. ``note`` says what is missing from it, ``error`` why there is nothing."""
 
     version: int
-    index: FactIndex
+    index: FactLookup
     explainer: Explainer | None = None
     note: str = ""
     error: str = ""
@@ -34,7 +34,7 @@ class Inference:
 
     def __init__(self, kb: KnowledgeBase, *, rounds: int, max_facts: int = MAX_FACTS) -> None:
         self._kb, self._rounds, self._max_facts = kb, rounds, max_facts
-        self.outcome = Outcome(-1, FactIndex(kb, {}))
+        self.outcome = Outcome(-1, FactLookup(kb, {}))
         self._wanted: tuple[RuleSet, int] | None = None
         self._changed = threading.Condition()
         self._turn = threading.Lock()  # an explainer is not closed while it is asked
@@ -78,13 +78,13 @@ class Inference:
             inferred = apply(applied, self._kb, max_rounds=self._rounds, max_facts=self._max_facts)
             explainer = Explainer(applied, self._kb)
         except RulewrightError as error:
-            return Outcome(version, FactIndex(self._kb, {}), error=str(error))
+            return Outcome(version, FactLookup(self._kb, {}), error=str(error))
         left_out = len(rules) - len(applied)
         notes = [f"{left_out:,} weighted formulas and templates give no facts by themselves"] if left_out else []
         if len(inferred) >= self._max_facts:
             notes.append(inferred.note)
         broken = tuple((str(each.formula), each.groundings) for each in inferred.violations)
-        return Outcome(version, FactIndex.of_inferred(inferred), explainer, "; ".join(notes), violations=broken)
+        return Outcome(version, FactLookup.of_inferred(inferred), explainer, "; ".join(notes), violations=broken)
 
     def explain(self, fact: Head | Sequence[Value], *, k: int, seconds: float) -> Explanation:
         """Say why a fact follows from the rules of the outcome, or why not."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rulewright.data import KnowledgeBase
-from rulewright.web.fact_index import Bundle, Found
+from rulewright.web.fact_lookup import Bundle, Found
 
 
 @dataclass(frozen=True)

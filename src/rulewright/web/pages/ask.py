@@ -11,7 +11,7 @@ from rulewright.errors import RulewrightError
 from rulewright.logic import Atom, Head, Membership, Number, Symbol, quote, variables
 from rulewright.reason import Explanation, Proof
 from rulewright.web.explorer import AnswerPage, Explorer
-from rulewright.web.fact_index import Found
+from rulewright.web.fact_lookup import Found
 from rulewright.web.markup import logic_html
 from rulewright.web.pages.layout import address, fact_html, fault, frame, heading, html, pager, soft
 

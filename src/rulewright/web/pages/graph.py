@@ -10,7 +10,7 @@ from nicegui import ui
 from rulewright.errors import DataError, RulewrightError
 from rulewright.logic import Atom, Number, Symbol, Variable
 from rulewright.web.explorer import Explorer
-from rulewright.web.fact_index import Found
+from rulewright.web.fact_lookup import Found
 from rulewright.web.markup import name_html, shown
 from rulewright.web.neighbourhood import Group, Neighbourhood
 from rulewright.web.pages.layout import address, entity_address, fact_html, fault, frame, heading, html, soft

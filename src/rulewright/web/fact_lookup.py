@@ -50,11 +50,11 @@ class _Part:
     scores: npt.NDArray[np.float64] | None
 
 
-class FactIndex:
+class FactLookup:
     """The facts of a knowledge base, or those that rules gave.
 
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
-    >>> index = FactIndex.of(kb)
+    >>> index = FactLookup.of(kb)
     >>> [(each.outgoing, each.facts[0].args) for each in index.around(kb.domains["entity"].id_of("bob"), each=5)]
     [(True, ('bob', 'cid')), (False, ('ann', 'bob'))]
     """
@@ -65,12 +65,12 @@ class FactIndex:
         self._by_entity = self._mentions()
 
     @classmethod
-    def of(cls, kb: KnowledgeBase) -> FactIndex:
+    def of(cls, kb: KnowledgeBase) -> FactLookup:
         """Index the known facts."""
         return cls(kb, {name: _Part(kb.columns(name), None) for name in kb.predicates})
 
     @classmethod
-    def of_inferred(cls, inferred: Inferred) -> FactIndex:
+    def of_inferred(cls, inferred: Inferred) -> FactLookup:
         """Index facts that rules gave, with their scores."""
         given = inferred.facts.predicates
         found = {name: inferred.columns(name) for name in given if inferred.facts.count(name)}

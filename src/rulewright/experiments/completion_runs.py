@@ -1,0 +1,64 @@
+"""What runs of knowledge-base completion share: progress, ranks of each split, and a few rules to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rulewright.data import KnowledgeBase
+from rulewright.evaluate.ranking import Scorer, evaluate_ranking
+from rulewright.logic import Rule
+
+COLUMNS = ("mrr", "hits@1", "hits@3", "hits@10")
+READABLE_RELATIONS = 10
+"""Rules are kept for the relations with most facts: a page shows no more."""
+
+Tell = Callable[[str], None]
+
+
+def progress_teller(tell: Tell, what: str, *, seconds: float = 30) -> Callable[[int, int], None]:
+    """Return what tells of progress at the end and from time to time before it."""
+    started, latest = time.process_time(), time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal latest
+        if time.monotonic() - latest > seconds or done == total:
+            latest = time.monotonic()
+            tell(f"{done} of {total} {what}, {time.process_time() - started:.0f} s of one core")
+
+    return progress
+
+
+def ranked_splits(
+    scorer: Scorer, kb: KnowledgeBase, splits: Sequence[str], tell: Tell
+) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """Return a row of figures for each split, and the same by direction; single relations are left to ``evaluate``."""
+    rows, by_split = {}, {}
+    for split in splits:
+        scores = evaluate_ranking(scorer, kb, split)
+        rows[f"ours, {split}"] = dict(scores.figures())
+        by_split[split] = {name: each for name, each in scores.as_dict().items() if name != "by_relation"}
+        tell(f"{split}: {scores}")
+    return rows, by_split
+
+
+def readable(rules: Iterable[Rule], kb: KnowledgeBase, *, count: int) -> dict[str, list[str]]:
+    """Return the first ``count`` rules of each of the relations with most facts.
+
+    >>> from rulewright.logic import parse_rules
+    >>> kb = KnowledgeBase.from_triples([("ann", "knows", "bob"), ("ann", "likes", "bob"), ("bob", "likes", "ann")])
+    >>> rules = parse_rules("likes(X, Y) :- knows(X, Y). likes(X, Y) :- likes(Y, X). knows(X, Y) :- likes(X, Y).")
+    >>> readable(rules.rules, kb, count=1)
+    {'likes': ['likes(X, Y) :- knows(X, Y).'], 'knows': ['knows(X, Y) :- likes(X, Y).']}
+    """
+    names = [*kb.predicates]
+    order = np.argsort([-kb.count(name) for name in names], kind="stable")[:READABLE_RELATIONS]
+    found: dict[str, list[str]] = {names[place]: [] for place in order}
+    for rule in rules:
+        mine = found.get(str(rule.head.predicate))
+        if mine is not None and len(mine) < count:
+            mine.append(str(rule))
+    return {name: written for name, written in found.items() if written}
