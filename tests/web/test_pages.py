@@ -21,6 +21,7 @@ from rulewright.logic import quote
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
 playwright_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright: the extra dev")
+playwright_api.expect.set_options(timeout=20_000)
 pytest.importorskip("nicegui", reason="the explorer needs the extra web")
 
 SCRIPT = "<script>window.hacked = 1</script>"
@@ -120,7 +121,7 @@ def opened(page, path):
 def test_the_table_searches_and_orders(page):
     opened(page, "/")
     rows = page.locator("tbody tr")
-    assert rows.count() == 3
+    playwright_api.expect(rows).to_have_count(3)
     assert "If X is a parent of Y and Y is a parent of Z" in rows.nth(0).inner_text()
     assert rows.nth(1).locator(".rw-bar").get_attribute("aria-label") == "3 examples, 1 counterexamples"
     page.keyboard.press("/")
@@ -163,15 +164,13 @@ def test_edit_switch_off_and_save(page, folder):
 
 def test_a_rule_and_its_cases(page):
     opened(page, "/rule/0")
-    assert page.locator("svg.rw-picture circle").count() == 3
+    playwright_api.expect(page.locator("svg.rw-picture circle")).to_have_count(3)
     assert page.locator("p").first.inner_text().startswith("If X is a parent of Y")
     cases = page.locator("ol").nth(1).locator("li")
-    cases.nth(8).wait_for()
-    assert cases.count() == 9
+    playwright_api.expect(cases).to_have_count(9)
     assert SCRIPT in page.locator("ol").nth(1).inner_text()
     page.get_by_role("link", name="ann").first.click()
-    page.wait_for_url("**/graph?entity=*")
-    assert page.locator("h1").inner_text() == "ann"
+    page.locator("h1", has_text="ann").wait_for()
     opened(page, "/rule/99")
     assert "unknown rule" in page.get_by_role("alert").inner_text()
 
@@ -187,7 +186,9 @@ def test_the_graph_is_walked(page):
     page.locator("h1", has_text="ann").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("<SCRIPT")
-    page.get_by_role("link", name=SCRIPT).first.click()
+    entries = page.get_by_role("list", name="entities found").get_by_role("listitem")
+    playwright_api.expect(entries).to_have_count(1)
+    entries.get_by_role("link", name=SCRIPT).click()
     page.locator("h1", has_text=SCRIPT).wait_for()
     assert page.locator(".rw-main script").count() == 0
     opened(page, "/graph?entity=12345")
@@ -250,7 +251,7 @@ def test_a_token_where_others_can_reach_it(browser, folder):
         context = browser.new_context(base_url=address)
         page = opened(context.new_page(), f"/?token={token[1]}")
         assert "token" not in page.url
-        assert page.locator("tbody tr").count() == 3, "the socket carries the cookie too"
+        playwright_api.expect(page.locator("tbody tr")).to_have_count(3)  # the socket carries the cookie too
         context.close()
     finally:
         process.terminate()

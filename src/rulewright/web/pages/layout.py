@@ -32,6 +32,15 @@ document.addEventListener('keydown', event => {
 """
 
 
+# What is shown now only the browser knows, where the machine's setting decides; it keeps the choice at once,
+# so that a page opened right after already has it.
+_TURN = f"""() => {{
+  const dark = !document.body.classList.contains('body--dark');
+  document.cookie = `{THEME}=${{dark ? 'dark' : 'light'}}; path=/; SameSite=Strict; max-age=31536000`;
+  emit(dark);
+}}"""
+
+
 @contextmanager
 def frame(explorer: Explorer, title: str, path: str) -> Iterator[None]:
     """Build the header and, inside, the page."""
@@ -53,13 +62,10 @@ def frame(explorer: Explorer, title: str, path: str) -> Iterator[None]:
         ui.timer(1.0, lambda: status.set_text(explorer.status()))
 
         def turn(event: GenericEventArguments) -> None:
-            dark.value = not event.args
-            theme = "dark" if dark.value else "light"
-            ui.run_javascript(f"document.cookie = '{THEME}={theme}; path=/; SameSite=Strict; max-age=31536000'")
+            dark.value = event.args
 
-        # What is shown now only the browser knows, where the machine's setting decides
         button = ui.button(icon="contrast").props('flat round dense aria-label="Light or dark"')
-        button.on("click", turn, js_handler="() => emit(document.body.classList.contains('body--dark'))")
+        button.on("click", turn, js_handler=_TURN)
     with ui.element("div").classes("rw-main"):
         yield
 
