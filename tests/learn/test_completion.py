@@ -56,6 +56,21 @@ def test_a_relation_is_no_evidence_for_itself():
         assert target.support[used].sum() < target.body[used].sum() / 2 or not used.any()
 
 
+def test_given_paths_are_weighed_and_no_others(tmp_path):
+    kb = uncles()
+    parent, brother, likes, _ = (2 * kb.number_of(name) for name in ("parent", "brother", "likes", "uncle"))
+    given = {"uncle": [(parent, brother), (likes,)]}
+    mixture = PathMixture(targets=["uncle"], paths=given, constants=0, folder=tmp_path).fit(kb)
+    assert mixture.ranker_.answers("uncle", "child29", 1)[0][0] == "uncle29"
+    assert mixture.ranker_.answers("uncle", "uncle29", 1, inverse=True)[0][0] == "child29"
+    used = {path for target in mixture.learned_.values() for path in target.table.paths}
+    assert used == {(), (parent, brother), (likes,), (brother + 1, parent + 1), (likes + 1,)}
+    with pytest.raises(FileError, match="other facts or options"):
+        PathMixture(targets=["uncle"], paths={"uncle": []}, constants=0, folder=tmp_path).fit(kb)
+    silent = PathMixture(targets=["uncle"], paths={"uncle": [(brother, brother)]}, constants=0).fit(kb)
+    assert (silent.scores("uncle", np.arange(kb.n_entities)) <= 0).all()  # nobody is their own uncle, that is all
+
+
 def test_it_goes_on_where_it_stopped(tmp_path):
     kb = uncles(10)
     first = PathMixture(folder=tmp_path, targets=["uncle"]).fit(kb)

@@ -11,7 +11,7 @@ from rulewright import KnowledgeBase
 from rulewright.engine.walks import Graph, Hidden, mirrored
 from rulewright.errors import DataError
 from rulewright.learn.constant_rules import constant_rules
-from rulewright.learn.paths import find_paths
+from rulewright.learn.paths import counted_paths, find_paths
 from rulewright.reason.evidence import ANSWER, ANY, ASKED, Evidence
 
 graphs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), min_size=1, max_size=14)
@@ -72,6 +72,22 @@ def plain_strength(facts, start, end, path):
             enter = sum(1 for q, _, t in edges if q == p and t == after)
             total += plain_strength(facts, after, end, path[1:]) / (leave * enter) ** 0.5
     return total
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs, st.data())
+def test_given_paths_are_counted_as_found_ones(facts, data):
+    edges = sorted(directed(facts))
+    relation = data.draw(st.sampled_from(edges))[0]
+    before, after = (np.array(each) for each in zip(*((h, t) for p, h, t in edges if p == relation), strict=True))
+    graph, hidden = Graph.of(graph_of(facts)), Hidden(relation, before, after)
+    found = find_paths(graph, hidden, max_length=3)
+    never = [path for path in product(range(6), repeat=2) if path not in found.paths]
+    again = counted_paths(graph, hidden, (*found.paths, *never))
+    count = len(found.paths)
+    assert again.support.tolist() == [*found.support.tolist(), *(0 for _ in never)]
+    np.testing.assert_allclose(again.confidence[:count], found.confidence)
+    assert not again.confidence[count:].any()
 
 
 @settings(max_examples=60, deadline=None)

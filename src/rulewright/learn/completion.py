@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, Self
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.engine.walks import Graph, check_relation
+from rulewright.engine.walks import Graph, Path, check_relation, mirrored
 from rulewright.errors import DataError
 from rulewright.learn.completion_files import SavedTargets
 from rulewright.learn.completion_sharing import with_shared
@@ -33,6 +33,7 @@ class PathMixture:
     name entities (``constants``: the relations in their body, 0 for none). Paths of up to ``negated`` relations may be
     negated: what else joins ``x`` and ``y``, or that they are one, may speak against ``r``. Both directions of a
     relation have weights of their own; a path weighs, beside its own, ``shared`` times that of the other direction.
+    Where ``paths`` are given, by relation, these are weighed and none are looked for.
 
     Training asks ``questions`` facts of each relation on the graph without that very fact (exactly, for every candidate
     and any path), and raises the answer above all other entities by the ``loss`` (softmax, logistic or margin); ``l2``
@@ -52,6 +53,7 @@ class PathMixture:
         self,
         *,
         targets: Iterable[str] | None = None,
+        paths: Mapping[str, Sequence[Path]] | None = None,
         seed: int = 0,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
@@ -63,6 +65,7 @@ class PathMixture:
                 raise DataError(f"unknown option {name!r}; known: {', '.join(sorted(known))}")
         self.options = MixtureOptions(**options)
         self.targets = None if targets is None else tuple(targets)
+        self.paths = paths
         self.seed = seed
         self.folder = folder
         self.progress = progress
@@ -80,7 +83,8 @@ class PathMixture:
                     raise DataError(f"{name} has no facts, so there is nothing to learn it from")
         graph = Graph.of(kb)
         valid = Graph.of(kb.splits["valid"]) if "valid" in kb.splits else None
-        saved = None if self.folder is None else SavedTargets(self.folder, kb, self.options, self.seed)
+        given = None if self.paths is None else self._both_ways(kb, self.paths)
+        saved = None if self.folder is None else SavedTargets(self.folder, kb, self.options, self.seed, given)
         self._kb = kb
         self.learned_ = {}
         vars(self).pop("rules_", None)
@@ -89,7 +93,8 @@ class PathMixture:
             target = None if saved is None else saved.load(relation)
             if target is None:
                 edges = (none, none) if valid is None else valid.edges(relation)
-                target = learn_target(graph, relation, self.options, edges, seed=self.seed)
+                paths = None if given is None else given[relation]
+                target = learn_target(graph, relation, self.options, edges, seed=self.seed, paths=paths)
                 if target is not None and saved is not None:
                     saved.save(target)
             if target is not None:
@@ -101,6 +106,16 @@ class PathMixture:
             kb, {relation: (each.table, each.weights) for relation, each in self.learned_.items()}
         )
         return self
+
+    @staticmethod
+    def _both_ways(kb: KnowledgeBase, paths: Mapping[str, Sequence[Path]]) -> dict[int, tuple[Path, ...]]:
+        """Return the given paths of each relation and of its inverse."""
+        found: dict[int, tuple[Path, ...]] = {}
+        for name in kb.predicates:
+            mine = tuple(paths.get(name, ()))
+            number = 2 * kb.number_of(name)
+            found[number], found[number + 1] = mine, tuple(map(mirrored, mine))
+        return found
 
     def scores(
         self, relation: str, entities: npt.NDArray[np.int64], *, inverse: bool = False

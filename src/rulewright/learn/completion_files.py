@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from hashlib import sha256
+from pathlib import Path as FilePath
 
 import numpy as np
 
 from rulewright.data import KnowledgeBase
+from rulewright.engine.walks import Path
 from rulewright.errors import FileError
 from rulewright.files import write_text
 from rulewright.learn.completion_target import MixtureOptions, Target
@@ -23,8 +26,15 @@ _AFTERWARDS = ("shared",)
 class SavedTargets:
     """A folder with a file for each target, of one data set and one choice of options."""
 
-    def __init__(self, folder: str | os.PathLike[str], kb: KnowledgeBase, options: MixtureOptions, seed: int) -> None:
-        self.folder, self.ways = Path(folder), options.ways
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        kb: KnowledgeBase,
+        options: MixtureOptions,
+        seed: int,
+        paths: Mapping[int, Sequence[Path]] | None = None,
+    ) -> None:
+        self.folder, self.ways = FilePath(folder), options.ways
         self.folder.mkdir(parents=True, exist_ok=True)
         wanted = {
             "options": {name: value for name, value in asdict(options).items() if name not in _AFTERWARDS},
@@ -33,6 +43,8 @@ class SavedTargets:
             "relations": len(kb.predicates),
             "facts": kb.n_facts,
         }
+        if paths is not None:
+            wanted["paths"] = sha256(repr(sorted(paths.items())).encode()).hexdigest()
         settings = self.folder / "settings.json"
         if settings.exists():
             if json.loads(settings.read_text(encoding="utf-8")) != wanted:
@@ -40,7 +52,7 @@ class SavedTargets:
         else:
             write_text(settings, json.dumps(wanted, indent=1) + "\n")
 
-    def _file(self, relation: int) -> Path:
+    def _file(self, relation: int) -> FilePath:
         return self.folder / f"target_{relation}.npz"
 
     def load(self, relation: int) -> Target | None:

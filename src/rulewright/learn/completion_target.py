@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.engine.walks import Graph, Hidden, Ids
+from rulewright.engine.walks import Graph, Hidden, Ids, Path
 from rulewright.errors import DataError
 from rulewright.learn.constant_rules import DOUBT, CountedRules, constant_rules
 from rulewright.learn.path_examples import Questions, examples
-from rulewright.learn.paths import LONGEST, find_paths
+from rulewright.learn.paths import LONGEST, counted_paths, find_paths
 from rulewright.learn.ranking_loss import LOSSES, Examples, Loss, fit_weights
 from rulewright.reason.evidence import ANY, ASKED, WAYS, Evidence, RuleTable, Ways
 
@@ -128,8 +129,12 @@ def learn_target(
     valid: tuple[Ids, Ids],
     *,
     seed: int = 0,
+    paths: Sequence[Path] | None = None,
 ) -> Target | None:
-    """Learn to answer ``r(X, ?)`` from the graph's own facts, each hidden from itself; None where it has none."""
+    """Learn to answer ``r(X, ?)`` from the graph's own facts, each hidden from itself; None where it has none.
+
+    Paths are looked for on the graph where none are given.
+    """
     before, after = graph.edges(relation)
     if len(before) == 0:
         return None
@@ -140,7 +145,11 @@ def learn_target(
         chosen = np.sort(random.permutation(len(facts[0]))[:count])
         return facts[0][chosen], facts[1][chosen]
 
-    table, first = _closed_rules(graph, Hidden(relation, *some((before, after), options.sample)), options, seed)
+    sample = Hidden(relation, *some((before, after), options.sample))
+    if paths is None:
+        table, first = _found_rules(graph, sample, options, seed)
+    else:
+        table, first = _given_rules(graph, sample, options, paths)
     closed = len(table)
     counted = _constant_rules(graph, Hidden(relation, *some((before, after), 20 * options.questions)), options, seed)
     evidence = Evidence(graph, table.joined(counted.table))
@@ -177,7 +186,17 @@ def learn_target(
     )
 
 
-def _closed_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: int) -> tuple[RuleTable, Floats]:
+def _given_rules(
+    graph: Graph, hidden: Hidden, options: MixtureOptions, paths: Sequence[Path]
+) -> tuple[RuleTable, Floats]:
+    """Return ``X = Y`` and the given paths, and what each weighs before training."""
+    usable = tuple(dict.fromkeys(path for path in paths if path not in ((), (hidden.relation,))))
+    counted = counted_paths(graph, hidden, usable)
+    weights = np.concatenate([np.zeros(1), -np.log1p(-np.minimum(counted.confidence, 0.99))])
+    return RuleTable.of_paths(hidden.relation, ((), *usable), options.ways), weights
+
+
+def _found_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: int) -> tuple[RuleTable, Floats]:
     """Return ``X = Y``, the best paths and all single relations, and what each weighs before training."""
     found = find_paths(graph, hidden, max_length=options.max_length, max_edges=options.max_edges, seed=seed).best(
         options.max_paths, min_support=options.min_support, min_confidence=options.min_confidence
@@ -190,9 +209,12 @@ def _closed_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: i
 
 
 def _constant_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: int) -> CountedRules:
-    counted = constant_rules(graph, hidden, steps=max(options.constants, 1), seed=seed)
+    if options.constants == 0:
+        nothing = np.zeros(0)
+        return CountedRules(RuleTable.of_paths(hidden.relation, ()), nothing, nothing, nothing)
+    counted = constant_rules(graph, hidden, steps=options.constants, seed=seed)
     order = np.argsort(-counted.support * counted.confidence, kind="stable")
-    return counted.kept(np.sort(order[: options.max_constants if options.constants else 0]))
+    return counted.kept(np.sort(order[: options.max_constants]))
 
 
 def _fitted(
@@ -200,6 +222,8 @@ def _fitted(
 ) -> tuple[Floats, Floats, Floats]:
     """Return the weight of each column, how often it spoke for an answer, and how often at all."""
     closed, width = len(table), training.features.shape[1]
+    if training.features.shape[0] == 0:  # no rule ever speaks
+        return np.zeros(width), np.zeros(width), np.zeros(width)
     fired = training.features.astype(bool).astype(np.float64)
     support = np.asarray(fired[training.positive[training.positive >= 0]].sum(axis=0)).ravel()
     body = np.asarray(fired.sum(axis=0)).ravel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,11 +11,12 @@ import numpy.typing as npt
 
 from rulewright.engine.walks import Graph, Hidden, Ids, Path
 from rulewright.errors import DataError
-from rulewright.reason.evidence import matched, ranges
+from rulewright.reason.evidence import Evidence, RuleTable, matched, ranges
 
 LONGEST = 5
 MOST_STATES = 4_000_000
 """How many partial walks are held at once; facts are taken in blocks that stay below."""
+_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,28 @@ def find_paths(
     paths = tuple(_decoded(int(key), base) for key in keys)
     walks = _all_walks(graph, hidden.before, paths)
     return FoundPaths(paths, support, hit / np.maximum(walks, hit))
+
+
+def counted_paths(graph: Graph, hidden: Hidden, paths: Sequence[Path]) -> FoundPaths:
+    """Count given paths as `find_paths` does, over all edges.
+
+    >>> from rulewright.data import KnowledgeBase
+    >>> facts = [("ann", "p", "bob"), ("bob", "p", "cid"), ("ann", "g", "cid")]
+    >>> graph = Graph.of(KnowledgeBase.from_triples(facts))
+    >>> counted_paths(graph, Hidden(2, np.array([0]), np.array([2])), [(0, 0), (0, 1)]).support.tolist()
+    [1, 0]
+    """
+    evidence = Evidence(graph, RuleTable.of_paths(hidden.relation, paths, "counted"))
+    support, hit = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths))
+    for low in range(0, len(hidden.before), _ROWS):
+        part = hidden.part(slice(low, low + _ROWS))
+        wanted = np.zeros((len(part.before), graph.entities), dtype=bool)
+        wanted[np.arange(len(part.before)), part.after] = True
+        _, _, rule, value = evidence.firings(part.before, part, wanted=wanted)
+        support += np.bincount(rule, minlength=len(paths))
+        hit += np.bincount(rule, 2**value - 1, len(paths))
+    walks = _all_walks(graph, hidden.before, tuple(paths))
+    return FoundPaths(tuple(paths), support, hit / np.maximum(np.maximum(walks, hit), 1))
 
 
 def _blocks(graph: Graph, hidden: Hidden, max_length: int, max_edges: int | None) -> list[slice]:

@@ -77,7 +77,7 @@ def _softmax(examples: Examples, scores: Floats) -> tuple[float, Floats]:
     powers = np.exp(scores - top[examples.question])
     total = np.bincount(examples.question, powers, count) + examples.silent * np.exp(-top)
     answered = examples.positive >= 0
-    own = np.where(answered, scores[examples.positive], 0.0)
+    own = np.where(answered, scores[examples.positive], 0.0) if len(scores) else np.zeros(count)
     slope = powers / total[examples.question]
     slope[examples.positive[answered]] -= 1.0
     return float((np.log(total) + top - own).sum()), slope

@@ -10,8 +10,9 @@ from rulewright.learn.nlil.generator import Choices, Generator, Shape
 def choices(slots: int, arity: int, shape: Shape) -> Choices:
     operators = torch.tensor([[0, 1, 2, 4], [0, 3, -1, -1]]).repeat_interleave(slots, dim=0)
     statements = torch.tensor([[0, 1, 3], [2, -1, -1]]).repeat_interleave(slots, dim=0)
-    every = torch.ones(2 * slots, shape.paths, dtype=torch.bool)
-    return Choices(operators, statements, 6, 4, (every, every), frozenset([0]), arity, slots)
+    every = torch.ones(2 * slots, 1 + shape.steps * shape.chains * arity, dtype=torch.bool)
+    sides = (operators >= 0).repeat(arity, 1, 1)
+    return Choices(operators, sides, statements, 6, 4, (every, every), frozenset([0]), arity, slots)
 
 
 def test_attentions_are_distributions_over_what_may_be_chosen() -> None:
@@ -24,7 +25,7 @@ def test_attentions_are_distributions_over_what_may_be_chosen() -> None:
         for each in tensors:
             torch.testing.assert_close(each.sum(-1), torch.ones(each.shape[:-1]))
             assert bool((each >= 0).all())
-        assert found.operators.shape == (6, 2, 3, 6)
+        assert found.operators.shape == (6, 2 * arity, 3, 6)
         assert found.output.shape == (6, 4 + 2 * 4)
         assert bool((found.operators[:3, ..., [3, 5]] == 0).all())
         assert bool((found.operators[3:, ..., [1, 2, 4, 5]] == 0).all())

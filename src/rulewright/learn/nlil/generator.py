@@ -38,11 +38,6 @@ class Shape:
         if self.width % self.heads:
             raise DataError(f"width must be a multiple of heads ({self.heads}), got {self.width}")
 
-    @property
-    def paths(self) -> int:
-        """How many paths there are: the empty one, and each beginning of each chain."""
-        return 1 + self.steps * self.chains
-
 
 class Attend(nn.Module):
     """Layers in which queries attend to values; the last has one head, and its attention is the choice made.
@@ -99,11 +94,14 @@ class Choices:
     """What each rule may choose from, as rows of numbers padded with −1.
 
     ``operators[G, k]`` and ``statements[G, s]`` of ``G`` rules, ``slots`` for each target, in a vocabulary of
-    ``operators_all`` and ``statements_all``; ``needs_step`` are statements that say nothing of an argument itself,
-    such as "is anything". ``paths`` say which paths each rule may use for first and second arguments, ``[G, paths]``.
+    ``operators_all`` and ``statements_all``; ``sides[arity, G, k]`` tells which operators may lead from which argument,
+    each of which has chains of its own. ``needs_step`` are statements that say nothing of an argument itself,
+    such as "is anything". ``paths`` say which paths each rule may use for first and second arguments, ``[G, paths]``:
+    the empty one, and each beginning of each chain.
     """
 
     operators: Tensor
+    sides: Tensor
     statements: Tensor
     operators_all: int
     statements_all: int
@@ -118,7 +116,8 @@ class Generator(nn.Module):
 
     All embeddings are of predicates, of the target and of the place in a rule; the attentions ``T(e_X, h*, e_X')`` are
     therefore the same for every question. ``H* = FeedForward([h_k, h*])`` makes them the target's own. Unless the
-    shape is ``shared``, each rule also has embeddings of its own beside those of the one vocabulary.
+    shape is ``shared``, each rule also has embeddings of its own beside those of the one vocabulary, and of operators
+    each of its chains has, lest all chains take the same steps.
     """
 
     def __init__(self, choices: Choices, shape: Shape) -> None:
@@ -134,11 +133,11 @@ class Generator(nn.Module):
         self.statement_names = learned(choices.statements_all)
         self.target_names, self.slot_names = learned(targets, 1), learned(1, slots)
         if not shape.shared:
-            self.own_operators = nn.Parameter(torch.randn(*choices.operators.shape, width) / OWN)
+            self.own_operators = nn.Parameter(torch.randn(self.chains, *choices.operators.shape, width) / OWN)
             self.own_statements = nn.Parameter(torch.randn(*choices.statements.shape, width) / OWN)
         self.arguments = learned(2)
         self.as_operator, self.as_first, self.as_second = learned(), learned(), learned()
-        self.step_queries = learned(shape.steps, shape.chains)
+        self.step_queries = learned(shape.steps, self.chains)
         self.level_queries = learned(shape.levels, 2, shape.combinations)
         self.signs, self.output_query = learned(2), learned(1)
         self.own = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width))
@@ -153,6 +152,11 @@ class Generator(nn.Module):
         self.taken: Tensor
 
     @property
+    def chains(self) -> int:
+        """How many chains a rule has: those of its first argument, then those of its second."""
+        return self.shape.chains * self.choices.arity
+
+    @property
     def groups(self) -> int:
         """How many rules are written: the slots of the first target, then those of the second, …"""
         return int(self.choices.operators.shape[0])
@@ -162,17 +166,20 @@ class Generator(nn.Module):
         choices, shape, groups = self.choices, self.shape, self.groups
         target = (self.target_names + self.slot_names).view(groups, 1, shape.width)
 
-        def own(names: Tensor, numbers: Tensor, mine: str) -> Tensor:
+        def own(names: Tensor, numbers: Tensor, mine: Tensor | None) -> Tensor:
             found = names[numbers.clamp(min=0)]
-            if not shape.shared:
-                found = found + OWN * getattr(self, mine)
+            if mine is not None:
+                found = found + OWN * mine
             mixed: Tensor = self.own(torch.cat([found, target.expand_as(found)], dim=-1))
             return mixed
 
         operator_numbers, statement_numbers = choices.operators, choices.statements
-        operators = own(self.operator_names, operator_numbers, "own_operators")
-        statements = own(self.statement_names, statement_numbers, "own_statements")
-        chosen, ends = self._operators(operators, operator_numbers < 0, temperature)
+        operators = [
+            own(self.operator_names, operator_numbers, None if shape.shared else self.own_operators[chain])
+            for chain in range(self.chains)
+        ]
+        statements = own(self.statement_names, statement_numbers, None if shape.shared else self.own_statements)
+        chosen, ends = self._operators(operators, temperature)
         values, firsts, seconds = self._statements(statements, statement_numbers, ends, temperature)
         absent = statement_numbers < 0
         levels, every, forbidden = self._formulas(values, absent, temperature)
@@ -189,14 +196,14 @@ class Generator(nn.Module):
         """Return the log-odds ``a + b s`` of a target, given how true its rule is; ``b > 0``."""
         return self.offset + 4 * nn.functional.softplus(self.slope) * scores
 
-    def _operators(self, operators: Tensor, absent: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def _operators(self, operators: list[Tensor], temperature: float) -> tuple[Tensor, Tensor]:
         """Return the operator of each step and chain ``[G, C', T, k]`` and an embedding of each path."""
         shape, groups = self.shape, self.groups
         start = self.arguments.expand(groups, 2, -1)
-        queries = operators + self.as_operator
         chosen, ends = [], [[] for _ in range(shape.steps)]  # type: list[Tensor], list[list[Tensor]]
-        for chain in range(shape.chains):
-            values, steps = start, []
+        for chain in range(self.chains):
+            absent = ~self.choices.sides[chain // shape.chains]
+            values, steps, queries = start, [], operators[chain] + self.as_operator
             for step in range(shape.steps):
                 results, _ = self.run_operators(queries, values)
                 asked = (self.step_queries[step, chain] + self.slot_queries()).expand(groups, 1, -1)

@@ -41,7 +41,8 @@ class NLILLearner:
         targets: the predicates to explain, of one or two entities; by default all that have facts.
         exclusive: the targets are classes of which an entity has one. They are learned together, the labels of the
             entity asked about are all hidden, and the rules get ``weight``s by which `classify` combines them.
-        steps, chains: how many operators a path has at most, and how many chains of operators a rule has.
+        steps, chains: how many operators a path has at most, and how many chains of operators a rule has for each
+            argument.
         levels, combinations, negation: how often statements are combined, into how many formulas, and whether
             complements take part; with them comes "or".
         width, layers, heads, shared: of the transformers; ``shared`` gives all rules the same embeddings.
