@@ -35,7 +35,7 @@ def test_a_run_and_its_second_start(tmp_path, monkeypatch):
     found = logicmp.run(experiment(), seed=1, folder=tmp_path, tell=told.append)
     assert found["rows"]["layer"]["auc_pr"] == 1
     assert set(found["rows"]) == {"encoder", "encoder_scores", "layer", "encoder_layer"}
-    assert len(found["selection"]["scores"]) == 8
+    assert len(found["selection"]["scores"]) == 20
     assert [each["iterations"] for each in found["iterations"]] == [0, 2, 0, 2]
     assert found["iterations"][1]["auc_pr"] == 1
     monkeypatch.setattr(logicmp_graphs, "_select", None)  # what was saved is not made again

@@ -19,7 +19,13 @@ from rulewright.learn.marginals import Marginal, scores_text
 from rulewright.learn.markov import MarkovLogic
 from rulewright.learn.markov_domains import covering, sizes_that_fit
 from rulewright.learn.markov_queries import with_entities_of
-from rulewright.learn.markov_selection import choose, hidden_score, split_predicate, telling_predicates
+from rulewright.learn.markov_selection import (
+    choose,
+    first_within_error,
+    hidden_score,
+    split_predicate,
+    telling_predicates,
+)
 from rulewright.logic import PredicateDeclaration, RuleSet
 
 PEOPLE = ["ann", "bob", "cid", "dee"]
@@ -175,6 +181,8 @@ def test_density_and_scaling():
     first, second = (each.weight for each in scaled.rules_.formulas)
     assert first < 0.5
     assert second == 1
+    squared = MarkovLogic(rules, closed=["friend"], scaling="messages", scaling_power=2.0, prior="density").fit(kb)
+    assert [each.weight for each in squared.rules_.formulas] == pytest.approx([first**2, 1])
     logits = [each.logit for each in scaled.predict(["smokes"])]
     assert max(logits) < max(each.logit for each in plain.predict(["smokes"]))
 
@@ -288,6 +296,7 @@ def test_entities_that_only_queries_name():
         ({"prior": "low"}, "prior must be a number"),
         ({"prior": {"nothing": 1.0}}, "unknown predicate 'nothing'"),
         ({"scaling": "big"}, "scaling must be one of"),
+        ({"scaling_power": 0.0}, "scaling_power must be > 0"),
         ({"sample": 0}, "sample must be a number >= 1"),
         ({"hidden": 1.0}, r"hidden must lie in \[0, 1\)"),
         ({"rate": 0}, "rate must be > 0"),
@@ -331,6 +340,20 @@ def test_wrong_rules_and_order():
         MarkovLogic(rw.parse_rules("predicate label(person) in {a, b}. 1.0 label(X) in {a}.")).fit(small(0))
     with pytest.raises(DataError, match="has no entities"):
         MarkovLogic(rw.parse_rules("predicate old(house). 1.0 old(X).")).fit(small(0))
+
+
+def test_the_first_that_is_not_told_apart_from_the_best_is_chosen():
+    draw = random.Random(0)
+    for _ in range(50):
+        scores = [[draw.random() for _ in range(3)] for _ in range(6)]
+        top = max(scores, key=sum)
+        told_apart = []
+        for each in scores:
+            short = [one - other for one, other in zip(top, each, strict=True)]
+            middle = sum(short) / 3
+            told_apart.append(middle > (sum((one - middle) ** 2 for one in short) / 2 / 3) ** 0.5)
+        assert first_within_error(scores) == told_apart.index(False)
+    assert first_within_error([[1.0, 1.0], [1.0, 1.0]]) == 0
 
 
 def test_selection_hides_a_predicate():

@@ -22,7 +22,7 @@ from rulewright.experiments.catalogue import Experiment
 from rulewright.experiments.logicmp_graph_costs import iteration_costs
 from rulewright.files import read_text, write_text
 from rulewright.learn.markov import MarkovLogic
-from rulewright.learn.markov_selection import hidden_score, telling_predicates
+from rulewright.learn.markov_selection import first_within_error, hidden_score, telling_predicates
 from rulewright.logic import RuleSet
 
 Tell = Callable[[str], None]
@@ -80,7 +80,7 @@ def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _select(parts: list[Part], settings: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Compare all candidates on all parts; the first of the best is chosen. The seed of the split is always 0."""
+    """Compare all candidates on all parts and choose by `first_within_error`. The seed of the split is always 0."""
     candidates = [dict(each) for each in settings["candidates"]]
     scores: list[dict[str, Any]] = []
     for candidate in candidates:
@@ -91,8 +91,8 @@ def _select(parts: list[Part], settings: Mapping[str, Any], tell: Tell) -> dict[
             by_part[label] = mean(hidden_score(rules, kb, name, options, share=settings["hidden"]) for name in names)
         scores.append({"candidate": candidate, "score": mean(by_part.values()), "by_part": by_part})
         tell(f"hidden facts: {scores[-1]['score']:.4f} {candidate}")
-    best = max(range(len(scores)), key=lambda place: (round(scores[place]["score"], 6), -place))
-    return {"chosen": candidates[best], "scores": scores}
+    chosen = first_within_error([[*each["by_part"].values()] for each in scores])
+    return {"chosen": candidates[chosen], "scores": scores}
 
 
 def _options(variant: str, chosen: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     """Learn rules of all classes from a share of the training images and rank the classes of every test object."""
     settings: Any = experiment.settings
     kb = datasets.load(str(settings["set"]))
-    train = some_worlds(kb, float(settings["share"]), int(settings["images_seed"]))
+    train = some_worlds(kb, float(settings["share"]), seed)
     classes = [name for name, each in kb.predicates.items() if signature(each) == "e" and train.count(name)]
     began = time.monotonic()
     latest = began

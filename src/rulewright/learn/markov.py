@@ -43,6 +43,8 @@ class MarkovLogic:
             many facts there are among all possible ones.
         scaling: ``"messages"`` divides a formula's weight by the mean size of its messages at the start where that is
             over 1, so that one with a thousand groundings an atom does not drown the others.
+        scaling_power: the power of that size; over 1, formulas with many groundings an atom count less than others, and
+            in the limit not at all.
         weights, hard_weight: what rules and hard formulas weigh, as in `LogicLayer`.
         learn_weights: learn the weights of all formulas but hard ones and those that name a predicate of which nothing
             is observed, whose meaning nothing would hold; those of ``learn`` formulas always are learned.

@@ -37,6 +37,7 @@ class MarkovOptions:
     closed: tuple[str, ...] | OneOf["listed"] = ()
     prior: float | Mapping[str, float] | OneOf["density"] = 0.0
     scaling: OneOf["none", "messages"] = "none"
+    scaling_power: float = 1.0
     weights: OneOf["one", "logit"] = "one"
     hard_weight: float = 20.0
     learn_weights: bool = False
@@ -72,7 +73,7 @@ class MarkovOptions:
         for name in ("epochs", "weight_epochs"):
             if getattr(self, name) < 0:
                 raise DataError(f"{name} must be >= 0, got {getattr(self, name)}")
-        for name in ("rate", "weight_rate", "limit"):
+        for name in ("rate", "weight_rate", "limit", "scaling_power"):
             if not getattr(self, name) > 0:
                 raise DataError(f"{name} must be > 0, got {getattr(self, name)}")
         if not 0 <= self.trust <= 1:
@@ -132,6 +133,7 @@ class MarkovNetwork:
     def scale(self, members: Members) -> None:
         """Divide weights by the mean size of the messages that a formula of weight 1 sends at the start, if over 1.
 
+        ``w_f ← w_f / max(1, size_f)^scaling_power``, where size_f is the largest mean over the predicates of f.
         ``learn`` formulas are left as they are: learning finds their scale.
         """
         potentials = self._start(members)
@@ -146,7 +148,7 @@ class MarkovNetwork:
                 given = {name: each for name, each in potentials.items() if not isinstance(evidence.get(name), Tensor)}
                 found = layer(given, evidence)
                 sizes = [_mean_size(found[name] - given[name], evidence.get(name)) for name in given]
-                kept = WeightedFormula(formula, "soft", weight / max([1.0, *sizes]))
+                kept = WeightedFormula(formula, "soft", weight / max([1.0, *sizes]) ** self.options.scaling_power)
                 soft = not isinstance(statement, WeightedFormula) or statement.kind == "soft"
                 scaled.append(kept if soft else statement)
         self._given = RuleSet(scaled, predicates=self.facts.rules.predicates)

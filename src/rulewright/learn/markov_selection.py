@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
-from statistics import mean
+from math import isnan, sqrt
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -150,3 +150,23 @@ def choose(
         if tell is not None:
             tell(done + 1, len(candidates))
     return Choice(tuple(candidates), tuple(mean(each.values()) for each in found), tuple(found))
+
+
+def first_within_error(scores: Sequence[Sequence[float]]) -> int:
+    """Return the number of the first candidate that is not told apart from the best, given its score on each part.
+
+    Such a one's mean falls short of the best by at most one standard error of the differences between the two, over the
+    parts (Breiman et al., Classification and Regression Trees, 1984). With one part it is the first of the best.
+
+    >>> first_within_error([[0.1, 0.2, 0.3], [0.5, 0.9, 0.6], [0.8, 0.8, 0.7]])
+    1
+    >>> first_within_error([[0.1], [0.5], [0.8], [0.8]])
+    2
+    """
+    best = max(range(len(scores)), key=lambda place: (round(mean(scores[place]), 6), -place))
+    for place, each in enumerate(scores):
+        short = [top - one for top, one in zip(scores[best], each, strict=True)]
+        error = stdev(short) / sqrt(len(short)) if len(short) > 1 else 0.0
+        if place == best or mean(short) <= error + 1e-6:
+            return place
+    return best

@@ -47,8 +47,10 @@ def test_rules_that_tell_most_are_kept_for_and_against() -> None:
     priors = np.array([0.5, 0.5])
     sure, vague, against = rule(1, set(range(10)), 1), rule(2, {0, 1, 2}, 3), rule(3, set(), 8)
     same = rule(4, set(range(10)), 1)
+    longer = Counted(0, frozenset((*same.conjunction, *vague.conjunction)), same.right, same.fired)
     assert most_telling([same, vague, against, sure], priors, most=2) == [against, sure]
-    assert len(most_telling([same, vague, against, sure], priors, most=9)) == 3  # of equals one is kept
+    kept = most_telling([same, longer, vague, against, sure], priors, most=9)
+    assert longer not in kept and len(kept) == 4  # of equals the shortest are kept
 
 
 @given(st.integers(0, 10_000))

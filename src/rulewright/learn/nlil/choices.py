@@ -52,7 +52,8 @@ def choices_of(
     A target's first rule sees the predicates that occur most often near what is true of the target. Every other rule
     starts from ``seeds`` true questions, drawn by weight, and sees what occurs near those, so that rules differ and
     what they see goes together (0 shows all rules the same). Only the first may say that a path leads anywhere at all,
-    which is true so often that it would crowd out what tells more. The first may use paths of all lengths; the others
+    which is true so often that it would crowd out what tells more; where classes are told apart, some say nothing else,
+    by turns. The first may use paths of all lengths; the others
     have one length each, by turns, for a path that may stay behind begins by telling what its neighbours are. Where a
     rule is one statement that joins two arguments, it sees only what is part of some way between them, and has a length
     that its questions have ways of. Without ``recursive`` a target may not explain itself.
@@ -98,8 +99,13 @@ def choices_of(
             for side, row in enumerate(operators):
                 steps = _most_frequent(seen.operators[side][mine], most)
                 row.append(steps[1:] if slot and len(steps) > 1 else steps)
-            statements.append(_most_frequent(seen.statements[mine], most))
-            chosen.append((seen.lengths or lengths[(slot - 1) % len(lengths)]) if slot else None)
+            turn = (slot - 1) % (len(lengths) + (len(task.targets) > 1))
+            if slot and turn == len(lengths):  # what an entity of some class does at all, to whatever
+                statements.append(np.array(anywhere))
+                chosen.append(lengths[0])
+            else:
+                statements.append(_most_frequent(seen.statements[mine], most))
+                chosen.append((seen.lengths or lengths[turn]) if slot else None)
     both = [np.unique(np.concatenate(each)) for each in zip(*operators, strict=True)]
     sides = [_padded([np.isin(all_, mine) for all_, mine in zip(both, side, strict=True)], 0) > 0 for side in operators]
     return Choices(

@@ -118,21 +118,20 @@ def most_telling(rules: Sequence[Counted], priors: Floats, *, most: int) -> list
     """Return for each target the ``most`` rules that tell most: ``s log(s/e) + (b − s) log((b − s)/(b − e))``.
 
     A rule is right ``s`` of the ``b`` times that it is true, where the prior lets expect ``e``. Of rules that are right
-    of the same questions and true as often, the shortest is kept.
+    of the same questions and true as often, the shortest are kept: all of them, for they may differ elsewhere.
     """
     found = []
     for target, prior in enumerate(priors.tolist()):
-        seen: set[tuple[bytes, float]] = set()
+        shortest: dict[tuple[bytes, float], int] = {}
         mine = [each for each in rules if each.target == target]
         mine.sort(key=lambda each: (length(each.conjunction), sorted(map(repr, each.conjunction))))
-        different = []
+        kept = []
         for each in mine:
-            key = (each.right.tobytes(), each.fired)
-            if key not in seen or not each.support:
-                seen.add(key)
-                different.append(each)
-        different.sort(key=lambda each: -_told(each, prior))
-        found += different[:most]
+            least = shortest.setdefault((each.right.tobytes(), each.fired), length(each.conjunction))
+            if length(each.conjunction) == least or not each.support:
+                kept.append(each)
+        kept.sort(key=lambda each: -_told(each, prior))
+        found += kept[:most]
     return found
 
 
