@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from learn.nlil.small_worlds import SIZE, graphs, random_attentions
 from learn.nlil.test_formulas import engine_says, without
 
-from rulewright.data import KnowledgeBase
+from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.nlil.completion import NLILCompletion
@@ -88,6 +88,17 @@ def test_a_graph_is_completed_by_the_rules_that_were_written(tmp_path: Path) -> 
     assert resumed.paths_ == completion.paths_
     with pytest.raises(FileError, match="other facts or options"):
         NLILCompletion(targets=["q"], folder=tmp_path, **{**QUICK, "slots": 4}).fit(kb)
+
+
+def test_marks_take_no_part_in_chains() -> None:
+    builder = KnowledgeBaseBuilder()
+    for i in range(20):
+        builder.add("p", [f"a{i}", f"b{i}"])
+        builder.add("big", [f"a{i}"])
+        if i:
+            builder.add("q", [f"b{i}", f"a{i}"])
+    completion = NLILCompletion(targets=["q"], **QUICK).fit(builder.build())
+    assert completion.ranker_.answers("q", "b0", 1)[0][0] == "a0"
 
 
 def test_wrong_options_are_named() -> None:

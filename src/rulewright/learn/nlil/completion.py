@@ -169,8 +169,10 @@ class NLILCompletion:
         found: dict[Path, None] = {}
         for _, conjunction in sorted(rules, key=repr):
             for literal, positive in conjunction:
-                if positive and literal.left is not None and literal.right is not None:
-                    steps = joined_path(literal, search.numbers)
+                if not positive or literal.left is None or literal.right is None:
+                    continue
+                steps = joined_path(literal, search.numbers)
+                if max(steps) <= search.numbers.relations:  # a path that asks for a mark is no chain of relations
                     found[tuple(2 * relations[(each - 1) // 2] + (each - 1) % 2 for each in steps)] = None
         return tuple(found)
 
