@@ -21,7 +21,7 @@ from rulewright.logic import quote
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
 playwright_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright: the extra dev")
-playwright_api.expect.set_options(timeout=20_000)
+playwright_api.expect.set_options(timeout=60_000)
 pytest.importorskip("nicegui", reason="the explorer needs the extra web")
 
 SCRIPT = "<script>window.hacked = 1</script>"
@@ -102,7 +102,7 @@ def browser():
 def page(browser, address):
     context = browser.new_context(base_url=address, viewport={"width": 1200, "height": 850})
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("dialog", lambda dialog: faults.append(f"a dialog: {dialog.message}"))
