@@ -67,6 +67,8 @@ def test_given_paths_are_weighed_and_no_others(tmp_path):
     assert used == {(), (parent, brother), (likes,), (brother + 1, parent + 1), (likes + 1,)}
     with pytest.raises(FileError, match="other facts or options"):
         PathMixture(targets=["uncle"], paths={"uncle": []}, constants=0, folder=tmp_path).fit(kb)
+    with pytest.raises(RulewrightError, match="unclee"):
+        PathMixture(paths={"unclee": [(parent, brother)]}).fit(kb)
     silent = PathMixture(targets=["uncle"], paths={"uncle": [(brother, brother)]}, constants=0).fit(kb)
     assert (silent.scores("uncle", np.arange(kb.n_entities)) <= 0).all()  # nobody is their own uncle, that is all
 

@@ -110,11 +110,10 @@ class PathMixture:
     @staticmethod
     def _both_ways(kb: KnowledgeBase, paths: Mapping[str, Sequence[Path]]) -> dict[int, tuple[Path, ...]]:
         """Return the given paths of each relation and of its inverse."""
-        found: dict[int, tuple[Path, ...]] = {}
-        for name in kb.predicates:
-            mine = tuple(paths.get(name, ()))
-            number = 2 * kb.number_of(name)
-            found[number], found[number + 1] = mine, tuple(map(mirrored, mine))
+        found: dict[int, tuple[Path, ...]] = dict.fromkeys(range(2 * len(kb.predicates)), ())
+        for name, mine in paths.items():
+            number = 2 * check_relation(kb, name)
+            found[number], found[number + 1] = tuple(mine), tuple(map(mirrored, mine))
         return found
 
     def scores(

@@ -13,7 +13,7 @@ from rulewright.engine.walks import Graph, Hidden, Ids, Path
 from rulewright.errors import DataError
 from rulewright.learn.constant_rules import DOUBT, CountedRules, constant_rules
 from rulewright.learn.path_examples import Questions, examples
-from rulewright.learn.paths import LONGEST, counted_paths, find_paths
+from rulewright.learn.paths import CELLS, LONGEST, counted_paths, find_paths
 from rulewright.learn.ranking_loss import LOSSES, Examples, Loss, fit_weights
 from rulewright.reason.evidence import ANY, ASKED, WAYS, Evidence, RuleTable, Ways
 
@@ -22,7 +22,6 @@ Floats = npt.NDArray[np.float64]
 _BINS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7])
 _FAMILIES = 3  # constants as answers whatever the end, as answers with an end, as the entity asked about
 _LEAST = -20.0
-_CELLS = 8_000_000  # questions × entities that are held at once
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def learn_target(
             first,
             hide=hide,
             most=options.candidates if options.candidates and graph.entities > 4 * options.candidates else None,
-            block=max(1, min(1000, _CELLS // graph.entities)),
+            block=max(1, min(1000, CELLS // graph.entities)),
         )
 
     training = asked((before, after), (before, after), hide=True)

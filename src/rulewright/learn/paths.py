@@ -16,7 +16,8 @@ from rulewright.reason.evidence import Evidence, RuleTable, matched, ranges
 LONGEST = 5
 MOST_STATES = 4_000_000
 """How many partial walks are held at once; facts are taken in blocks that stay below."""
-_ROWS = 256
+CELLS = 8_000_000
+"""How many pairs of a fact and an entity are held at once where that is asked of all of them."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,9 @@ def counted_paths(graph: Graph, hidden: Hidden, paths: Sequence[Path]) -> FoundP
     """
     evidence = Evidence(graph, RuleTable.of_paths(hidden.relation, paths, "counted"))
     support, hit = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths))
-    for low in range(0, len(hidden.before), _ROWS):
-        part = hidden.part(slice(low, low + _ROWS))
+    block = max(1, CELLS // graph.entities)
+    for low in range(0, len(hidden.before), block):
+        part = hidden.part(slice(low, low + block))
         wanted = np.zeros((len(part.before), graph.entities), dtype=bool)
         wanted[np.arange(len(part.before)), part.after] = True
         _, _, rule, value = evidence.firings(part.before, part, wanted=wanted)

@@ -53,10 +53,10 @@ def choices_of(
     starts from ``seeds`` true questions, drawn by weight, and sees what occurs near those, so that rules differ and
     what they see goes together (0 shows all rules the same). Only the first may say that a path leads anywhere at all,
     which is true so often that it would crowd out what tells more; where classes are told apart, some say nothing else,
-    by turns. The first may use paths of all lengths; the others
-    have one length each, by turns, for a path that may stay behind begins by telling what its neighbours are. Where a
-    rule is one statement that joins two arguments, it sees only what is part of some way between them, and has a length
-    that its questions have ways of. Without ``recursive`` a target may not explain itself.
+    by turns. The first may use paths of all lengths; the others have one length each, by turns, for a path that may
+    stay behind begins by telling what its neighbours are. Where a rule is one statement that joins two arguments, it
+    sees only what is part of some way between them, and has a length that its questions have ways of. Without
+    ``recursive`` a target may not explain itself.
     """
     random = np.random.default_rng(seed)
     numbers = Statements.of(task.graph, task.arity)
