@@ -21,8 +21,8 @@ from rulewright import KnowledgeBase, datasets
 from rulewright.data import Domain
 from rulewright.engine.walks import Graph, Hidden
 from rulewright.evaluate.ranking import evaluate_ranking
-from rulewright.learn.completion import PathMixture
-from rulewright.learn.paths import find_paths
+from rulewright.learn.path_mixture.learner import PathMixture
+from rulewright.learn.path_mixture.paths import find_paths
 from rulewright.logic import PredicateDeclaration
 
 QUESTIONS = 200

@@ -24,10 +24,9 @@ from rulewright.data import Domain
 from rulewright.errors import RulewrightError
 from rulewright.learn.nlil.choices import choices_of
 from rulewright.learn.nlil.facts import FactGraph
-from rulewright.learn.nlil.frontier import Reach
+from rulewright.learn.nlil.frontier import Reach, evaluate
 from rulewright.learn.nlil.generator import Generator, Shape
 from rulewright.learn.nlil.questions import Questions, Task
-from rulewright.learn.nlil.space import evaluate
 from rulewright.learn.nlil.training import reach_of
 from rulewright.logic import PredicateDeclaration
 

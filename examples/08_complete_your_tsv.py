@@ -5,7 +5,7 @@ from pathlib import Path
 import rulewright as rw
 from rulewright.data.generators import family
 from rulewright.evaluate.ranking import evaluate_ranking
-from rulewright.learn.completion import PathMixture
+from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.reason.rank import RuleRanker
 
 # Any file of lines head ⟨tab⟩ relation ⟨tab⟩ tail will do; here a family stands in for yours.

@@ -5,7 +5,7 @@ from pathlib import Path
 import rulewright as rw
 from rulewright.data.generators import family
 from rulewright.errors import MissingExtraError
-from rulewright.experiments.lnn_pictures import draw_rule_tree
+from rulewright.papers.lnn.pictures import draw_rule_tree
 
 made = family(120, missing=0.1, seed=0)
 

@@ -15,6 +15,7 @@ ROOT = Path(rulewright.__file__).parent
 ORDER = (
     "errors",
     "files",
+    "checks",
     "logic",
     "data",
     "io",
@@ -22,10 +23,10 @@ ORDER = (
     "engine",
     "evaluate",
     "reason",
+    "training",
     "inject",
-    "models",
     "learn",
-    "experiments",
+    "papers",
     "web",
     "cli",
 )

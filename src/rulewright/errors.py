@@ -36,6 +36,10 @@ def _rebuild_parse_error(message: str, file: str | None, line: int | None, colum
     return ParseError(message, file=file, line=line, column=column)
 
 
+class NotFittedError(DataError, AttributeError):
+    """Something learned that is asked for before ``fit``."""
+
+
 class UnknownNameError(RulewrightError, LookupError):
     """A name that is not among the names known in its place."""
 

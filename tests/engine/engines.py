@@ -9,8 +9,7 @@ import numpy as np
 
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine, SQLEngine
-from rulewright.engine.operations import Column
-from rulewright.engine.sql import table_name
+from rulewright.engine.sql import Column, table_name
 
 
 class SQLiteEngine(SQLEngine):

@@ -9,8 +9,8 @@ import rulewright as rw
 from rulewright.data.builder import KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.evaluate.classification import average_precision, evaluate_classification, read_scores
-from rulewright.learn.marginals import scores_text
-from rulewright.learn.markov import MarkovLogic
+from rulewright.learn.markov.learner import MarkovLogic
+from rulewright.learn.markov.marginals import scores_text
 
 HEAD = "probability\tlog_odds\tpredicate\targuments\n"
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rulewright.errors import DataError, FileError, ParseError, RulewrightError
-from rulewright.io.box import Box
 from rulewright.io.funsd import LABELS, Block, Form, Word, read, read_form, to_knowledge_base
+from rulewright.io.json_shape import Box
 
 DATA = Path(os.environ.get("RULEWRIGHT_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
 needs_funsd = pytest.mark.skipif(not (DATA / "funsd").is_dir(), reason="needs FUNSD: set RULEWRIGHT_DATA")

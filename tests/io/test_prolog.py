@@ -11,7 +11,7 @@ from rulewright import read_facts, read_rules, write_facts
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.io import holds_rules, prolog, write_rules
-from rulewright.io.prolog_text import atom, unquoted
+from rulewright.io.prolog import atom, unquoted
 from rulewright.logic import Comparison, Variable, parse_rule, parse_rules
 
 PROGRAM = r'''

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.io import read_facts
-from rulewright.io.box import Box
-from rulewright.io.scene_graphs import read_gqa, read_visual_genome, without_rare
-from rulewright.io.scenes import SceneRelation, to_knowledge_base
+from rulewright.io.json_shape import Box
+from rulewright.io.scenes import SceneRelation, read_gqa, read_visual_genome, to_knowledge_base, without_rare
 
 GQA = {
     "2407890": {

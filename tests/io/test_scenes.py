@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rulewright.errors import DataError, FileError, ParseError, RulewrightError
-from rulewright.io.box import Box
+from rulewright.io.json_shape import Box
 from rulewright.io.scenes import (
     Scene,
     SceneObject,

@@ -14,8 +14,8 @@ from scipy.stats import beta
 from rulewright import explain_counts, read_facts, read_rules
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.data.generators import family
-from rulewright.engine import chains
-from rulewright.engine.incidence import Incidence
+from rulewright.engine import chain_counts as chains
+from rulewright.engine.chain_counts import Incidence
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.learn import RuleMiner
 from rulewright.logic import Chain, PredicateDeclaration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import pytest
@@ -9,7 +10,22 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rulewright.logic import Atom, Chain, Rule, Step, Variable, parse_rule
+from rulewright.logic import (
+    Atom,
+    Chain,
+    Rule,
+    Step,
+    Symbol,
+    Variable,
+    count_steps,
+    decode_path,
+    encode_path,
+    invert_step,
+    is_inverse,
+    mirror_path,
+    parse_rule,
+    step_relation,
+)
 
 STEPS = st.lists(st.builds(Step, strategies.names, st.booleans()), min_size=1, max_size=5).map(tuple)
 chains = st.builds(Chain, strategies.names, STEPS)
@@ -90,8 +106,11 @@ def test_all_bodies_of_two_atoms_against_brute_force() -> None:
         "p(X, X) :- q(X, X).",
         "p(X, X) :- q(X, Y), q(Y, X).",
         "p(X, Y) :- q(X, a), r(a, Y).",
-        "p(a, Y) :- q(a, Y).",
-        "p(X, a) :- q(X, a).",
+        "p(a, 3) :- q(a, 3).",
+        "p(X, a) :- q(X, 3).",
+        "p(X, a) :- q(X, Y), r(X, Z).",
+        "p(X, a) :- q(X, b), r(b, Y).",
+        "p(X, a) :- q(X, Y), X != Y.",
         "p(a, b) :- q(a, b).",
         "p(X) :- q(X, Y).",
         "p(X, Y) :- q(X, Y), r(Y).",
@@ -107,6 +126,49 @@ def test_all_bodies_of_two_atoms_against_brute_force() -> None:
 )
 def test_what_is_no_chain(text: str) -> None:
     assert Chain.of(parse_rule(text)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "chain"),
+    [
+        ("p(a, Y) :- q(a, Y).", Chain("p", (Step("q", True),), first=Symbol("a"), end=Symbol("a"))),
+        ("p(X, a) :- q(X, b).", Chain("p", (Step("q"),), last=Symbol("a"), end=Symbol("b"))),
+        ("p(X, a) :- r(Y, Z), q(Y, X).", Chain("p", (Step("q", True), Step("r")), last=Symbol("a"))),
+    ],
+)
+def test_chains_with_constant_ends(text: str, chain: Chain) -> None:
+    assert Chain.of(parse_rule(text)) == chain
+    assert not chain.is_closed
+
+
+constant_chains = st.builds(
+    Chain,
+    strategies.names,
+    STEPS,
+    first=st.none(),
+    last=st.builds(Symbol, strategies.names),
+    end=st.none() | st.builds(Symbol, strategies.names),
+)
+
+
+@given(constant_chains, st.booleans())
+def test_a_chain_with_constants_becomes_a_rule_and_back(chain: Chain, mirrored: bool) -> None:
+    if mirrored:
+        chain = replace(chain, first=chain.last, last=None)
+    assert Chain.of(chain.rule()) == chain
+    assert parse_rule(str(chain.rule())) == chain.rule()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=5))
+def test_paths_by_name_and_by_index(pairs: list[tuple[int, bool]]) -> None:
+    relations = [f"r{index}" for index in range(10)]
+    steps = tuple(Step(relations[index], inverse) for index, inverse in pairs)
+    path = encode_path(steps, {name: index for index, name in enumerate(relations)})
+    assert decode_path(path, relations) == steps
+    assert decode_path(mirror_path(path), relations) == Chain("h", steps).mirror()
+    assert all(0 <= step < count_steps(10) for step in path)
+    assert [(step_relation(step), is_inverse(step)) for step in path] == pairs
+    assert tuple(map(invert_step, map(invert_step, path))) == path
 
 
 def test_ends_that_must_differ() -> None:

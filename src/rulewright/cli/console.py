@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rulewright.logic import Rule
 
+
 _PIPE_WIDTH = 160  # a pipe has no width of its own; tables should not be squeezed into a terminal's 80
 
 Row = Sequence[object]
@@ -129,3 +130,23 @@ def live_rules(text: str, limit: int = 10) -> Iterator[tuple[Callable[..., None]
 def warn(text: str) -> None:
     """Say something beside the result, on standard error."""
     Console(stderr=True, highlight=False).print(escape(text), style="yellow", soft_wrap=True)
+
+
+def experiment_names(incomplete: str) -> list[str]:
+    """Return the experiments, and their families, that begin so."""
+    from rulewright.papers import experiments
+
+    found = experiments()
+    names = {*found, *(each.family for each in found.values())}
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def dataset_names(incomplete: str) -> list[str]:
+    """Return the data sets that begin so.
+
+    >>> dataset_names("uml")
+    ['umls']
+    """
+    from rulewright.datasets import catalogue
+
+    return sorted(name for name in catalogue() if name.startswith(incomplete))

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.completion import dataset_names
-from rulewright.cli.console import print_json, print_line, print_table, progress
+from rulewright.cli.console import dataset_names, print_json, print_line, print_table, progress
 from rulewright.errors import FileError, unknown_name
 
 app = typer.Typer(help="List, show and fetch data sets.", no_args_is_help=True, rich_markup_mode=None)

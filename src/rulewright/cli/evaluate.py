@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rulewright.cli.console import print_json, print_line, print_table, warn
-from rulewright.cli.evaluate_kbc import evaluate_kbc
-from rulewright.cli.evaluate_scores import evaluate_scores
+from rulewright.cli.console import print_json, print_line, print_table, progress, warn
 from rulewright.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,6 +20,73 @@ if TYPE_CHECKING:
         PairedDifference,
     )
     from rulewright.io.docred import Document, Prediction
+
+
+_KBC_COLUMNS = ("mrr", "hits@1", "hits@3", "hits@10")
+
+
+def evaluate_kbc(
+    pred: str,
+    gold: str,
+    *,
+    split: str,
+    ties: Literal["mean", "optimistic", "pessimistic"],
+    aggregation: Literal["weight", "noisy-or", "max"],
+    by_relation: bool,
+    json: bool,
+) -> None:
+    """Rank the answers to the questions of a split by rules and compare with what is true."""
+    from rulewright.evaluate.ranking import evaluate_ranking
+    from rulewright.io import read_facts, read_rules
+    from rulewright.reason.rank import RuleRanker
+
+    kb = read_facts(gold)
+    kb.split(split)
+    ranker = RuleRanker.of(read_rules(pred), kb, aggregation=aggregation)
+    with progress("ranking") as advance:
+        scores = evaluate_ranking(ranker, kb, split, ties=ties, progress=advance)
+    if json:
+        print_json({"task": "kbc", "rules": pred, "gold": gold, "split": split, **scores.as_dict()})
+        return
+    parts = [("r(h, ?)", scores.part(~scores.inverse)), ("r(?, t)", scores.part(scores.inverse)), ("both", scores)]
+    rows = [(name, len(each), *(each.figures()[column] for column in _KBC_COLUMNS)) for name, each in parts]
+    print_table(("", "questions", "MRR", "Hits@1", "Hits@3", "Hits@10"), rows)
+    if by_relation:
+        print_line()
+        rows = [
+            (name, len(each), *(each.figures()[column] for column in _KBC_COLUMNS))
+            for name, each in scores.by_relation().items()
+        ]
+        print_table(("relation", "questions", "MRR", "Hits@1", "Hits@3", "Hits@10"), rows)
+    print_line()
+    print_line(
+        f"Filtered; ties: {ties}. {int(scores.unseen.sum()):,} questions have an entity that no training fact names."
+    )
+
+
+def evaluate_scores(pred: str, gold: str, *, json: bool) -> None:
+    """Compare a file of scores with gold atoms, true and false; of a folder, those of its queries."""
+    from rulewright.evaluate.classification import evaluate_classification, read_scores
+    from rulewright.io import read_facts
+
+    wanted = read_facts(gold)
+    wanted = wanted.splits.get("queries", wanted)
+    predicted = read_scores(pred)
+    try:
+        scores = evaluate_classification(predicted, wanted)
+    except DataError as error:
+        raise DataError(f"{pred}: {error}") from None
+    if json:
+        print_json({"task": "classification", "predictions": pred, "gold": gold, **scores.as_dict()})
+        return
+    rows = [
+        (name, each.atoms, each.true, "—" if isnan(each.auc_pr) else f"{each.auc_pr:.4f}")
+        for name, each in [*scores.by_predicate.items(), ("all, pooled", scores.pooled)]
+    ]
+    print_table(("predicate", "atoms", "true", "AUC-PR"), rows)
+    print_line()
+    print_line("AUC-PR is average precision; atoms of equal score count together, whatever their order.")
+
 
 _COLUMNS = ("gold", "predicted", "correct", "precision", "recall", "F1")
 _FIGURES = {"f1": "F1", "ign_f1_docred": "Ign F1 (docred)", "ign_f1_logire": "Ign F1 (logire)", "logic": "Logic"}

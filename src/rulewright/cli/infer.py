@@ -58,9 +58,9 @@ def infer(
     """
     from rulewright.files import write_text
     from rulewright.io import read_rules, write_rules
-    from rulewright.learn.marginals import scores_text
-    from rulewright.learn.markov import MarkovLogic
-    from rulewright.learn.markov_queries import with_entities_of
+    from rulewright.learn.markov.facts import with_entities_of
+    from rulewright.learn.markov.learner import MarkovLogic
+    from rulewright.learn.markov.marginals import scores_text
 
     rule_set = read_rules(rules)
     kb = _read_facts(facts, rules)

@@ -135,7 +135,7 @@ def _mixture(
     folder: str | None,
     seed: int,
 ) -> RuleSet:
-    from rulewright.learn.completion import PathMixture
+    from rulewright.learn.path_mixture.learner import PathMixture
 
     with progress("learning") as advance:
         return (

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rulewright.cli.completion import experiment_names
-from rulewright.cli.console import print_json, print_line, print_table, warn
+from rulewright.cli.console import experiment_names, print_json, print_line, print_table, warn
 
 if TYPE_CHECKING:
-    from rulewright.experiments import Experiment
+    from rulewright.papers import Experiment
 
 
 def run(
@@ -48,7 +47,7 @@ def run(
     Example: rulewright run milr/dwie_atlop --seed 1 -o docs/results/milr_dwie_atlop_1.json,
     then: rulewright run milr --report docs/results
     """
-    from rulewright.experiments import experiments, find
+    from rulewright.papers import experiments, find
 
     if report is not None:
         _report(name, report, json)
@@ -93,14 +92,14 @@ def _run_one(
     import torch
 
     from rulewright.datasets.download import cache_folder
-    from rulewright.experiments import with_settings
     from rulewright.files import write_text
+    from rulewright.papers import with_settings
 
     torch.set_num_threads(threads)
     changed = _changed(changes)
     experiment = with_settings(experiment, changed)
     place = folder or cache_folder() / "runs" / f"{experiment.name}_{seed}"
-    module = import_module(f"rulewright.experiments.{experiment.family}")
+    module = import_module(f"rulewright.papers.{experiment.family}.run")
     found = module.run(experiment, seed=seed, folder=place, tell=warn)
     if changed:
         found["changed_settings"] = changed
@@ -127,15 +126,15 @@ def _report(family: str | None, folder: str, json: bool) -> None:
     from importlib.util import find_spec
 
     from rulewright.errors import unknown_name
-    from rulewright.experiments import experiments
+    from rulewright.papers import experiments
 
     families = sorted({each.family for each in experiments().values()})
-    reporting = [each for each in families if find_spec(f"rulewright.experiments.{each}_report")]
+    reporting = [each for each in families if find_spec(f"rulewright.papers.{each}.report")]
     if family is None:
         raise typer.BadParameter(f"--report needs the family first: {', '.join(reporting)}")
     if family not in reporting:
         raise unknown_name("family with a page of results", family, reporting)
-    found = import_module(f"rulewright.experiments.{family}_report").report(folder)
+    found = import_module(f"rulewright.papers.{family}.report").report(folder)
     if json:
         print_json(found.as_dict())
         return

@@ -15,8 +15,7 @@ import duckdb
 import numpy as np
 
 from rulewright.data import FactTable, KnowledgeBase, signature
-from rulewright.engine.operations import Column, SQLEngine
-from rulewright.engine.sql import table_name
+from rulewright.engine.sql import Column, SQLEngine, table_name
 from rulewright.errors import DataError, MemoryLimitError, TimeLimitError
 
 

@@ -6,24 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from rulewright.data import FactTable, KnowledgeBase
-from rulewright.engine import chains
+from rulewright.data.index import Ids
+from rulewright.engine import chain_counts as chains
 from rulewright.errors import DataError
-
-Ids = npt.NDArray[np.int64]
-Path = tuple[int, ...]
-
-
-def mirrored(path: Path) -> Path:
-    """Return a path walked from its other end; relation ``2r`` is ``r`` and ``2r + 1`` its inverse.
-
-    >>> mirrored((0, 5))
-    (4, 1)
-    """
-    return tuple(step ^ 1 for step in reversed(path))
+from rulewright.logic import Path
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from rulewright.errors import DataError
-from rulewright.evaluate.extraction_counts import FloatArray
 
 _CHUNK = 1000  # resamples drawn at a time, to bound memory
 _DIGITS = 12  # so that a tie of two systems stays one after rounding errors
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

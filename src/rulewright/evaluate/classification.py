@@ -64,7 +64,7 @@ def average_precision(scores: npt.ArrayLike, truth: npt.ArrayLike) -> float:
     >>> round(average_precision([3.0, 2.0, 2.0, 1.0], [True, False, True, False]), 4)
     0.8333
     """
-    from sklearn.metrics import average_precision_score  # type: ignore[import-untyped]
+    from sklearn.metrics import average_precision_score
 
     given, true = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=bool)
     if np.isnan(given).any():

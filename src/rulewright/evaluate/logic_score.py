@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from rulewright.errors import DataError, unknown_name
-from rulewright.evaluate.extraction_counts import FloatArray
+from rulewright.evaluate.bootstrap import FloatArray
 from rulewright.evaluate.extraction_facts import FactSpace, IntArray
 from rulewright.logic import Chain, Rule, RuleSet
 
@@ -81,7 +81,7 @@ def chain_rules(rules: RuleSet | Iterable[Rule]) -> tuple[tuple[Rule, ...], list
     kept, chains = [], []
     for statement in rules:
         chain = Chain.of(statement) if isinstance(statement, Rule) else None
-        if not isinstance(statement, Rule) or chain is None or not chain.steps:
+        if not isinstance(statement, Rule) or chain is None or not chain.is_closed or not chain.steps:
             raise DataError(f"the Logic score needs chain rules, such as r(X, Z) :- p(X, Y), q(Z, Y).; got {statement}")
         kept.append(statement)
         chains.append(chain)

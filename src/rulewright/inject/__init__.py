@@ -9,27 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rulewright.inject.decoded import Change, Decoded
-    from rulewright.inject.decoder import RuleDecoder
-    from rulewright.inject.influence import Explanation
-    from rulewright.inject.layer import Convergence, LogicLayer
-    from rulewright.inject.loss import ConsistencyLoss
-    from rulewright.inject.plan import Plan
-    from rulewright.inject.revealed_errors import ErrorTypes, error_types
-    from rulewright.inject.slrelax import SLrelax
+    from rulewright.inject.layer.influence import Explanation
+    from rulewright.inject.layer.layer import Convergence, LogicLayer
+    from rulewright.inject.layer.plan import Plan
+    from rulewright.inject.layer.slrelax import SLrelax
+    from rulewright.inject.pairs.decoded import Change, Decoded
+    from rulewright.inject.pairs.decoder import RuleDecoder
+    from rulewright.inject.pairs.loss import ConsistencyLoss
+    from rulewright.inject.pairs.reports import ErrorTypes, error_types
 
 _HOME = {
-    "Change": "decoded",
-    "ConsistencyLoss": "loss",
-    "Convergence": "layer",
-    "Decoded": "decoded",
-    "ErrorTypes": "revealed_errors",
-    "Explanation": "influence",
-    "LogicLayer": "layer",
-    "Plan": "plan",
-    "RuleDecoder": "decoder",
-    "SLrelax": "slrelax",
-    "error_types": "revealed_errors",
+    "Change": "pairs.decoded",
+    "ConsistencyLoss": "pairs.loss",
+    "Convergence": "layer.layer",
+    "Decoded": "pairs.decoded",
+    "ErrorTypes": "pairs.reports",
+    "Explanation": "layer.influence",
+    "LogicLayer": "layer.layer",
+    "Plan": "layer.plan",
+    "RuleDecoder": "pairs.decoder",
+    "SLrelax": "layer.slrelax",
+    "error_types": "pairs.reports",
 }
 
 __all__ = [

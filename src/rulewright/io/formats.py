@@ -65,13 +65,15 @@ def _vrd(path: Source) -> KnowledgeBase:
 
 
 def _gqa(path: Source) -> KnowledgeBase:
-    from rulewright.io import scene_graphs, scenes
+    from rulewright.io import scenes
+    from rulewright.io import scenes as scene_graphs
 
     return scenes.to_knowledge_base(scene_graphs.read_gqa(path))
 
 
 def _visual_genome(path: Source) -> KnowledgeBase:
-    from rulewright.io import scene_graphs, scenes
+    from rulewright.io import scenes
+    from rulewright.io import scenes as scene_graphs
 
     return scenes.to_knowledge_base(scene_graphs.read_visual_genome(path))
 

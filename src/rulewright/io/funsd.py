@@ -10,8 +10,7 @@ from pathlib import Path
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import cannot
-from rulewright.io.box import Box
-from rulewright.io.json_shape import Json, load, shortened
+from rulewright.io.json_shape import Box, Json, load, shortened
 from rulewright.logic import PredicateDeclaration
 
 LABELS = ("question", "answer", "header", "other")

@@ -23,8 +23,7 @@ from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.data.builder import MAIN
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import read_text
-from rulewright.io.mln_formulas import FormulaReader, constants_by_type
-from rulewright.io.mln_text import Cursor, add_ground_atoms, read_declaration
+from rulewright.io.mln_formulas import Cursor, FormulaReader, add_ground_atoms, constants_by_type, read_declaration
 from rulewright.logic import Formula, Not, Or, PredicateDeclaration, RuleSet, Unit, WeightedFormula
 from rulewright.logic.ruleset import Usage
 

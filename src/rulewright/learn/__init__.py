@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rulewright.learn.base import Learner
-    from rulewright.learn.completion import PathMixture
     from rulewright.learn.lnn.learner import LNNLearner
-    from rulewright.learn.marginals import Marginal, Marginals
-    from rulewright.learn.markov import MarkovLogic
+    from rulewright.learn.markov.learner import MarkovLogic
+    from rulewright.learn.markov.marginals import Marginal, Marginals
     from rulewright.learn.miner import RuleMiner
     from rulewright.learn.nlil.explain import Explanation, explain_classifier
     from rulewright.learn.nlil.learner import NLILLearner
+    from rulewright.learn.path_mixture.learner import PathMixture
 
 _HOME = {
     "Explanation": "nlil.explain",
     "LNNLearner": "lnn.learner",
     "Learner": "base",
-    "Marginal": "marginals",
-    "Marginals": "marginals",
-    "MarkovLogic": "markov",
+    "Marginal": "markov.marginals",
+    "Marginals": "markov.marginals",
+    "MarkovLogic": "markov.learner",
     "NLILLearner": "nlil.learner",
-    "PathMixture": "completion",
+    "PathMixture": "path_mixture.learner",
     "RuleMiner": "miner",
     "explain_classifier": "nlil.explain",
 }

@@ -1,18 +1,55 @@
-"""What every learner is."""
+"""What every learner offers."""
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
+from sklearn.base import BaseEstimator
+
+from rulewright.checks import ParameterRule, check_parameters
 from rulewright.data import KnowledgeBase
+from rulewright.errors import DataError, NotFittedError
 from rulewright.logic import RuleSet
 
 
-class Learner(Protocol):
-    """Learns from a knowledge base with `fit`, which returns itself; what it found are ``rules_``."""
+class Learner(BaseEstimator):  # type: ignore[misc]
+    """Facts in, rules out: ``fit(kb)`` returns the learner itself, and ``rules_`` are the rules it found.
+
+    A learner is a scikit-learn estimator: every parameter stands in its signature with type and default and is kept as
+    it was given, so that ``get_params``, ``set_params`` and ``sklearn.base.clone`` work and ``repr`` reads as the call
+    that made it. What was learned ends in ``_`` and is there after `fit` only. A new learner
+
+    - takes keyword-only parameters, assigns each to the attribute of its name and calls `_check_parameters`;
+    - names in ``_parameter_rules`` which values each may have;
+    - implements `fit`, which calls `_check_parameters` again, since ``set_params`` may have changed them;
+    - reports long work by ``progress(stage, done, total)`` (`rulewright.checks.Progress`).
+    """
 
     rules_: RuleSet
+    _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {}
 
     def fit(self, kb: KnowledgeBase) -> Self:
-        """Learn rules from facts."""
-        ...
+        """Learn from facts."""
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that cannot mean what was intended."""
+        check_parameters(vars(self), self._parameter_rules)
+
+    def _check_facts(self, kb: object) -> None:
+        """Refuse anything but a knowledge base."""
+        if not isinstance(kb, KnowledgeBase):
+            raise DataError(f"fit takes a KnowledgeBase, got {type(kb).__name__}; read_facts and from_triples make one")
+
+    def __getattr__(self, name: str) -> Any:
+        """Say that `fit` comes first where something learned is asked for too early."""
+        if name.endswith("_") and not name.startswith("_") and name in _learned_names(type(self)):
+            raise NotFittedError(f"{type(self).__name__} has no {name} yet: fit(kb) comes first")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _learned_names(cls: type) -> frozenset[str]:
+    """Return the names of what a class learns: its annotations that end in ``_``."""
+    annotated = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})}
+    return frozenset(name for name in annotated if name.endswith("_"))

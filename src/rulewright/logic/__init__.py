@@ -1,6 +1,19 @@
 """What a rule is: immutable values, their text and what can be said of them without any data."""
 
-from rulewright.logic.chain import Chain, Step
+from rulewright.logic.chain import (
+    Chain,
+    Path,
+    Step,
+    count_steps,
+    decode_path,
+    encode_path,
+    encode_step,
+    invert_step,
+    is_inverse,
+    mirror_path,
+    path_atoms,
+    step_relation,
+)
 from rulewright.logic.clauses import Clause, cnf, exclusive_clauses
 from rulewright.logic.compare import substitute, subsumes, unify
 from rulewright.logic.parser import parse_atom, parse_formula, parse_rule, parse_rules, parse_statement, parse_template
@@ -55,6 +68,7 @@ __all__ = [
     "Not",
     "Number",
     "Or",
+    "Path",
     "PredicateDeclaration",
     "PredicateVariable",
     "Rule",
@@ -69,14 +83,23 @@ __all__ = [
     "WeightedFormula",
     "atom_of",
     "cnf",
+    "count_steps",
+    "decode_path",
+    "encode_path",
+    "encode_step",
     "exclusive_clauses",
+    "invert_step",
+    "is_inverse",
+    "mirror_path",
     "parse_atom",
     "parse_formula",
     "parse_rule",
     "parse_rules",
     "parse_statement",
     "parse_template",
+    "path_atoms",
     "quote",
+    "step_relation",
     "substitute",
     "subsumes",
     "unify",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from rulewright.logic.rules import Head, Rule
 from rulewright.logic.terms import (
@@ -16,8 +18,11 @@ from rulewright.logic.terms import (
     Literal,
     Membership,
     Not,
+    Number,
     Or,
+    Symbol,
     Term,
+    Unit,
     Variable,
 )
 
@@ -152,3 +157,208 @@ def _matches(literal: Literal, target: Literal, mapping: Mapping[Variable, Term]
 def _fits(general: Membership, specific: Membership, positive: bool) -> bool:
     wide, narrow = (general, specific) if positive else (specific, general)
     return set(narrow.classes) <= set(wide.classes)
+
+
+def canonical(rule: Rule) -> Rule:
+    """Return the rule with variables X0, X1, … and its body in standard order, without confidence and annotations.
+
+    Two rules have the same canonical form exactly when they differ in variable names, body order and the order of
+    classes only; alternatives are multiplied out, put in order and kept once. A rule and its mirror (every relation
+    inverted) are one rule here, for an inverse is written with swapped arguments.
+
+    >>> from rulewright.logic import parse_rule
+    >>> one = parse_rule("0.8 :: p(A, C) :- q(A, B), r(C, B).")
+    >>> other = parse_rule("p(V, W) :- r(W, U), q(V, U).")
+    >>> print(one.canonical(), one.canonical() == other.canonical())
+    p(X0, X1) :- q(X0, X2), r(X1, X2). True
+    """
+    names: dict[Variable, int] = {}
+    for term in rule.head.args:
+        if isinstance(term, Variable):
+            names.setdefault(term, len(names))
+    ordered = sorted({_in_order(alternative, names) for alternative in rule.alternatives()})
+    bodies = [tuple(_literal(key).formula() for key in order) for order in ordered]
+    head = _standard_head(rule.head, names)
+    if len(bodies) == 1:
+        return Rule(head, bodies[0])
+    return Rule(head, (Or(tuple(body[0] if len(body) == 1 else And(body) for body in bodies)),))
+
+
+def _standard_head(head: Head, names: Mapping[Variable, int]) -> Head:
+    renamed = substitute(head, {variable: _standard(number) for variable, number in names.items()})
+    return Membership(renamed.atom, tuple(sorted(renamed.classes))) if isinstance(renamed, Membership) else renamed
+
+
+# A term as a sortable key, (kind, number, name), and a literal: (negated, kind, predicate or operator, classes, terms).
+_TermKey: TypeAlias = tuple[int, int | float, str]
+_Key: TypeAlias = tuple[bool, int, str, tuple[str, ...], tuple[_TermKey, ...]]
+
+
+def _standard(number: int) -> Variable:
+    return Variable(f"X{number}")
+
+
+def _term_key(term: Term, names: Mapping[Variable, int], fresh: dict[Variable, int]) -> _TermKey:
+    match term:
+        case Variable():
+            if term in names:
+                return (0, names[term], "")
+            return (0, fresh.setdefault(term, len(names) + len(fresh)), "")
+        case Number(value):
+            return (1, value, "")
+        case Symbol(name):
+            return (2, 0, name)
+
+
+def _key(literal: Literal, names: Mapping[Variable, int], fresh: dict[Variable, int]) -> _Key:
+    terms = tuple(_term_key(term, names, fresh) for term in literal.unit.args)
+    match literal.unit:
+        case Atom(predicate):
+            return (not literal.positive, 0, str(predicate), (), terms)
+        case Membership(atom, classes):
+            return (not literal.positive, 1, str(atom.predicate), tuple(sorted(classes)), terms)
+        case Comparison(operator):
+            return (not literal.positive, 2, operator, (), terms)
+
+
+def _literal(key: _Key) -> Literal:
+    negated, kind, name, classes, terms = key
+    args = tuple(map(_term, terms))
+    unit: Unit = Atom(name, args) if kind != 2 else Comparison(name, *args)  # type: ignore[arg-type]
+    return Literal(Membership(unit, classes) if kind == 1 else unit, not negated)  # type: ignore[arg-type]
+
+
+def _term(key: _TermKey) -> Term:
+    kind, number, name = key
+    if kind == 0:
+        return _standard(int(number))
+    return Number(number) if kind == 1 else Symbol(name)
+
+
+def _in_order(body: Sequence[Literal], names: Mapping[Variable, int]) -> tuple[_Key, ...]:
+    """Take the literal with the smallest key next, and number its new variables, until all are taken.
+
+    Where keys are equal, literals whose new variables occur nowhere else can change places, so that any of them
+    will do; otherwise the variables' ranks decide.
+    """
+    known, left = dict(names), list(body)
+    ranks: Mapping[Variable, int] = {}
+    taken: list[_Key] = []
+    while left:
+        keyed = [(_key(literal, known, fresh := dict[Variable, int]()), literal, fresh) for literal in left]
+        smallest = min(key for key, _, _ in keyed)
+        tied = [(literal, fresh) for key, literal, fresh in keyed if key == smallest]
+        if len(tied) > 1:
+            uses = Counter(term for literal in left for term in set(literal.unit.args))
+            private = [(literal, fresh) for literal, fresh in tied if all(uses[each] == 1 for each in fresh)]
+            if not private:
+                ranks = ranks or _ranks(body, names)
+            tied = private or sorted(tied, key=lambda each: [ranks[variable] for variable in each[1]])
+        literal, fresh = tied[0]
+        left.remove(literal)
+        taken.append(smallest)
+        known.update(fresh)
+    return tuple(taken)
+
+
+class _Edge(NamedTuple):
+    """A literal as an edge of a graph over variables: all but the variables as one number."""
+
+    label: int
+    variables: tuple[Variable, ...]
+
+
+_Colours: TypeAlias = Mapping[Variable, int]
+
+
+def _ranks(body: Sequence[Literal], names: Mapping[Variable, int]) -> _Colours:
+    """Number all variables of a body in a way that depends on its structure alone, not on names or order."""
+    labels = [_key(literal, {}, {}) for literal in body]
+    numbers = {label: number for number, label in enumerate(sorted(set(labels)))}
+    edges = [_Edge(numbers[label], _variables(literal)) for label, literal in zip(labels, body, strict=True)]
+    return _discrete(edges, {each: names.get(each, len(names)) for edge in edges for each in edge.variables})
+
+
+def _variables(literal: Literal) -> tuple[Variable, ...]:
+    return tuple(term for term in literal.unit.args if isinstance(term, Variable))
+
+
+def _discrete(edges: Sequence[_Edge], colours: _Colours) -> _Colours:
+    """Refine colours until every variable has its own.
+
+    Where structure does not tell variables apart, parts that hang together only through variables already told
+    apart are solved one by one. Within one part each variable of a cell is set apart in turn, and the smallest
+    outcome is taken; one of several variables that can change places stands for all of them.
+    """
+    colours = _refined(edges, colours)
+    cells: dict[int, list[Variable]] = defaultdict(list)
+    for variable, colour in colours.items():
+        cells[colour].append(variable)
+    undecided = [cell for cell in cells.values() if len(cell) > 1]
+    if not undecided:
+        return colours
+    parts = _connected([variable for cell in undecided for variable in cell], edges)
+    if len(parts) > 1:
+        return _solved_apart(parts, edges, colours)
+    outcomes: list[_Colours] = []
+    tried: list[Variable] = []
+    for variable in min(undecided, key=lambda cell: (len(cell), colours[cell[0]])):
+        if not any(_interchangeable(variable, other, edges) for other in tried):
+            tried.append(variable)
+            outcomes.append(_discrete(edges, {each: 2 * colours[each] - (each == variable) for each in colours}))
+    return min(outcomes, key=lambda outcome: _form(edges, outcome))
+
+
+def _solved_apart(parts: Iterable[set[Variable]], edges: Sequence[_Edge], colours: _Colours) -> _Colours:
+    solved = []
+    for part in parts:
+        touching = [edge for edge in edges if not part.isdisjoint(edge.variables)]
+        outcome = _discrete(touching, {each: colours[each] for edge in touching for each in edge.variables})
+        solved.append((sorted(colours[each] for each in part), _form(touching, outcome), part, outcome))
+    solved.sort(key=lambda each: each[:2])
+    places = {each: (colours[each], 0, 0) for each in colours}
+    for number, (_, _, part, outcome) in enumerate(solved):
+        places.update({each: (colours[each], number, outcome[each]) for each in part})
+    return _numbered(places)
+
+
+def _refined(edges: Sequence[_Edge], colours: _Colours) -> _Colours:
+    """Tell variables apart by the edges they are in and the colours there, as long as that tells more apart."""
+    while True:
+        seen: dict[Variable, list[tuple[int, int, tuple[int, ...]]]] = {each: [] for each in colours}
+        for label, variables in edges:
+            around = tuple(colours[each] for each in variables)
+            for position, variable in enumerate(variables):
+                seen[variable].append((label, position, around))
+        finer = _numbered({each: (colours[each], sorted(seen[each])) for each in colours})
+        if len(set(finer.values())) == len(set(colours.values())):
+            return finer
+        colours = finer
+
+
+def _numbered(keys: Mapping[Variable, Any]) -> _Colours:
+    ordered: list[Any] = []
+    for key in sorted(keys.values()):
+        if not ordered or ordered[-1] != key:
+            ordered.append(key)
+    return {variable: bisect_left(ordered, key) for variable, key in keys.items()}
+
+
+def _form(edges: Iterable[_Edge], colours: _Colours) -> list[tuple[int, tuple[int, ...]]]:
+    return sorted((edge.label, tuple(colours[each] for each in edge.variables)) for edge in edges)
+
+
+def _connected(variables: Sequence[Variable], edges: Iterable[_Edge]) -> list[set[Variable]]:
+    parts = [{variable} for variable in variables]
+    for edge in edges:
+        touched = [part for part in parts if not part.isdisjoint(edge.variables)]
+        if len(touched) > 1:
+            parts = [part for part in parts if part not in touched]
+            parts.append(set().union(*touched))
+    return parts
+
+
+def _interchangeable(one: Variable, other: Variable, edges: Sequence[_Edge]) -> bool:
+    swap = {one: other, other: one}
+    swapped = Counter(_Edge(edge.label, tuple(swap.get(each, each) for each in edge.variables)) for edge in edges)
+    return swapped == Counter(edges)

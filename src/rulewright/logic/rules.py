@@ -136,7 +136,7 @@ class Rule:
 
         Confidence and annotations are left out.
         """
-        from rulewright.logic.canonical import canonical
+        from rulewright.logic.compare import canonical
 
         return canonical(self)
 

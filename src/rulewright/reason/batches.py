@@ -14,8 +14,7 @@ import numpy as np
 
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import SQLEngine
-from rulewright.engine.operations import Column
-from rulewright.engine.sql import Join, TableNames
+from rulewright.engine.sql import Column, Join, TableNames
 from rulewright.errors import DataError
 from rulewright.logic import Atom, Comparison, Head, Literal, Membership, PredicateVariable, Symbol, Term, Variable
 from rulewright.reason.program import Derivation, positive_atoms

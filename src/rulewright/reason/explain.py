@@ -2,22 +2,217 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import combinations, count
 from threading import RLock
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
 from rulewright.errors import DataError
-from rulewright.logic import Comparison, Head, Membership, Number, Rule, RuleSet
-from rulewright.reason.fact_codes import Key, fact_of, key_of, read_fact
-from rulewright.reason.instances import MOST, Instance, Instances
-from rulewright.reason.program import Program, positive_atoms
-from rulewright.reason.proofs import Explanation, Proof, Status
-from rulewright.reason.search import best_first, common
-from rulewright.reason.why_not import bindings, filled, near_misses
+from rulewright.logic import (
+    Comparison,
+    Formula,
+    Head,
+    Literal,
+    Membership,
+    Number,
+    Rule,
+    RuleSet,
+    Term,
+    Variable,
+    substitute,
+    variables,
+)
+from rulewright.reason.batches import Batch
+from rulewright.reason.instances import MOST, Instance, Instances, Key, fact_of, key_of, read_fact
+from rulewright.reason.program import Derivation, Program, positive_atoms
+from rulewright.reason.proofs import Explanation, NearMiss, Proof, Status
+
+Expand = Callable[[Key], Sequence[Instance]]
+"""Returns the instances that give a fact, those with the highest bound first."""
+
+
+class _Open(NamedTuple):
+    """A fact still to be proved: how deep its proof may be, and the facts it stands below."""
+
+    key: Key
+    depth: int
+    above: frozenset[Key]
+    bound: float
+
+
+class _Partial(NamedTuple):
+    """A proof on its way: the instances chosen, from top to bottom and left to right, and what is open."""
+
+    score: float
+    chosen: tuple[Instance, ...]
+    open: tuple[_Open, ...]
+
+    @property
+    def bound(self) -> float:
+        """The highest score that a completion can have."""
+        bound = self.score
+        for each in self.open:
+            bound *= each.bound
+        return bound
+
+
+def best_first(goal: Key, depth: int, expand: Expand, confidences: Sequence[float]) -> Iterator[tuple[Instance, ...]]:
+    """Yield the proofs of a fact, the best first: the instances of each from top to bottom and left to right.
+
+    A fact's bound is the score of its best proof of any depth, so that no completion of a partial proof scores higher
+    than what it has times the bounds of what is open, and the first complete one to come up is the best. No fact
+    rests on itself.
+    """
+    order = count()
+    start = _Partial(1.0, (), (_Open(goal, depth, frozenset(), 1.0),))
+    queue: list[tuple[float, int, _Partial, int]] = [(-1.0, next(order), start, 0)]
+    while queue:
+        _, _, partial, place = heapq.heappop(queue)
+        if not partial.open:
+            yield partial.chosen
+            continue
+        first, *rest = partial.open
+        choices = expand(first.key)
+        while place < len(choices) and not _allowed(choices[place], first):
+            place += 1
+        if place == len(choices):
+            continue
+        chosen = choices[place]
+        above = first.above | {first.key}
+        below = [
+            _Open(key, first.depth - 1, above, score)
+            for key, known, score in zip(chosen.premises, chosen.known, chosen.scores, strict=True)
+            if not known
+        ]
+        child = _Partial(partial.score * confidences[chosen.place], (*partial.chosen, chosen), (*below, *rest))
+        heapq.heappush(queue, (-child.bound, next(order), child, 0))
+        if place + 1 < len(choices):
+            left = partial.score * choices[place + 1].bound
+            for each in rest:
+                left *= each.bound
+            heapq.heappush(queue, (-left, next(order), partial, place + 1))
+
+
+def _allowed(instance: Instance, goal: _Open) -> bool:
+    if goal.depth < 1 or (goal.depth == 1 and not all(instance.known)):
+        return False
+    return goal.key not in instance.premises and not any(key in goal.above for key in instance.premises)
+
+
+class _TooMany(Exception):  # noqa: N818 - it is no error, but the end of a search
+    """More facts would have to be looked at than allowed."""
+
+
+def common(goal: Key, depth: int, expand: Expand, most: int) -> frozenset[Key] | None:
+    """Return the known facts that every proof up to a depth rests on; None where more than ``most`` facts are involved.
+
+    What all proofs of a fact share is what the proofs by each of its instances share, taken together: for one
+    instance the union over its premises, for several the intersection.
+    """
+    found: dict[tuple[Key, int], frozenset[Key] | None] = {}
+
+    def shared(key: Key, left: int) -> frozenset[Key] | None:
+        """Return what the proofs of a fact share, None where it has none."""
+        if (key, left) in found:
+            return found[key, left]
+        if len(found) >= most:
+            raise _TooMany
+        of_all: frozenset[Key] | None = None
+        for instance in expand(key) if left else ():
+            if left == 1 and not all(instance.known):
+                continue
+            parts = [
+                frozenset([premise]) if known else shared(premise, left - 1)
+                for premise, known in zip(instance.premises, instance.known, strict=True)
+            ]
+            union = frozenset[Key]().union(*(part for part in parts if part is not None))
+            if None not in parts:
+                of_all = union if of_all is None else of_all & union
+            if of_all is not None and not of_all:
+                break
+        found[key, left] = of_all
+        return of_all
+
+    try:
+        return shared(goal, depth) or frozenset()
+    except _TooMany:
+        return None
+
+
+SHOWN = 5
+_LOOKED_AT = 200  # rows of a statement, among which each rule is taken once
+
+
+def near_misses(goal: Key, instances: Instances) -> tuple[NearMiss, ...]:
+    """Return the rules that miss least for a fact, the most confident first; each rule once."""
+    longest = max((len(batch.body) for batch in instances.batches), default=0)
+    for missing in range(1, longest + 1):
+        found: dict[int, NearMiss] = {}
+        for batch in instances.batches:
+            for dropped in combinations(range(len(batch.body)), missing):
+                for miss in _missing(batch, dropped, goal, instances):
+                    found.setdefault(miss.number, miss)
+        if found:
+            ordered = sorted(found.values(), key=lambda miss: (-miss.score, miss.number))
+            return tuple(ordered[:SHOWN])
+    return ()
+
+
+def _missing(batch: Batch, dropped: Sequence[int], goal: Key, instances: Instances) -> Iterator[NearMiss]:
+    """Yield the instances of a batch that hold but for some literals."""
+    left = [place for place in range(len(batch.body)) if place not in dropped]
+    body = tuple(batch.body[place] for place in left)
+    bound = {term for unit in (batch.head, *positive_atoms(body)) for term in variables(unit)}
+    loose = [each for each in body if not each.positive or isinstance(each.unit, Comparison)]
+    if any(set(variables(each.unit)) - bound for each in loose):
+        return  # what is left has no meaning without what was dropped; more must be
+    part = replace(batch, body=body)
+    join = instances.join(part, goal)
+    if join is None:
+        return
+    atoms = positive_atoms(body)
+    columns = ", ".join(["r.d AS d", "r.s AS s", *instances.fact_columns(atoms)])
+    rows = instances.engine.run(join.select(columns, f" ORDER BY s DESC, d LIMIT {_LOOKED_AT}"))
+    keys = instances.keys(rows, atoms)
+    kb = instances.program.kb
+    for row, place in enumerate(rows["d"].tolist()):
+        derivation = instances.program.derivations[place]
+        facts = [fact_of(each[row], kb) for each in keys]
+        atoms_left = positive_atoms(derivation.body[number] for number in left)
+        mapping = bindings([(derivation.head, fact_of(goal, kb)), *zip(atoms_left, facts, strict=True)])
+        yield NearMiss(
+            derivation.source,
+            derivation.number,
+            derivation.confidence,
+            tuple(filled(derivation, left, mapping)),
+            tuple(filled(derivation, dropped, mapping)),
+        )
+
+
+def bindings(matches: Iterable[tuple[Head, Head]]) -> dict[Variable, Term]:
+    """Return what variables stand for when atoms match facts."""
+    return {
+        term: value
+        for unit, fact in matches
+        for term, value in zip(unit.args, fact.args, strict=True)
+        if isinstance(term, Variable)
+    }
+
+
+def filled(derivation: Derivation, chosen: Iterable[int], mapping: dict[Variable, Term]) -> Iterator[Formula]:
+    """Yield some literals of a derivation's body with their variables filled in."""
+    for place in chosen:
+        literal: Literal = derivation.body[place]
+        if isinstance(literal.unit, Comparison) and not literal.positive:
+            literal = Literal(literal.unit.opposite())
+        yield substitute(literal.formula(), mapping)
+
 
 MAX_PROOFS = 1_000
 """How many proofs are returned where all are asked for."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase
-from rulewright.engine.operations import Column
+from rulewright.engine.sql import Column
 from rulewright.logic import Atom, Comparison, Head, Variable
 from rulewright.reason.batches import Batch
 from rulewright.reason.program import positive_atoms

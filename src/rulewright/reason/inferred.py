@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import FactTable, KnowledgeBase, Value
 from rulewright.data.facts import group_by_signature
-from rulewright.engine.operations import Column
+from rulewright.engine.sql import Column
 from rulewright.logic import WeightedFormula, quote
-from rulewright.reason.chaining import Aggregation
 from rulewright.reason.program import Source
+
+Aggregation = Literal["max", "noisy-or"]
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,9 @@ from rulewright.logic import Literal as SignedUnit
 from rulewright.logic.english import english
 from rulewright.reason import Explanation
 from rulewright.web.fact_lookup import FactLookup, Found
-from rulewright.web.inference import Inference
-from rulewright.web.neighbourhood import Neighbourhood, arranged
-from rulewright.web.patterns import find_entity, read_pattern
+from rulewright.web.inference import Counter, Inference, Statistics
+from rulewright.web.neighbourhood import Neighbourhood, arranged, find_entity, read_pattern
 from rulewright.web.rulebook import Entry, Rulebook, is_applied
-from rulewright.web.statistics import Counter, Statistics
 
 SORTS = ("file", "confidence", "support", "coverage", "counterexamples", "head", "length")
 """What the rules can be ordered by."""

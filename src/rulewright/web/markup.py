@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from rulewright.logic.syntax_errors import shortened
+from rulewright.logic.parser import shortened
 
 # What no one sees, what ends a line, what turns the direction of a line, and halves of characters
 _HIDDEN = re.compile(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rulewright.data import Value
 from rulewright.data.generators import random_graph
-from rulewright.data.generators.sampling import keys_of, sorted_distinct
+from rulewright.data.generators.generated import keys_of, sorted_distinct
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.logic import NUMBER_TYPE
 

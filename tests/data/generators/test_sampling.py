@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rulewright.data.generators.sampling import distinct_keys, keys_of, matching_pairs, rows_of
+from rulewright.data.generators.generated import distinct_keys, keys_of, matching_pairs, rows_of
 from rulewright.errors import DataError
 
 

@@ -8,12 +8,11 @@ import rulewright as rw
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.learn import LNNLearner
 from rulewright.learn.lnn import ready
-from rulewright.learn.lnn.examples import examples_of
+from rulewright.learn.lnn.grounding import lookup
 from rulewright.learn.lnn.network import TemplateNetwork
 from rulewright.learn.lnn.reading import load_parameters
-from rulewright.learn.lnn.tables import lookup
 from rulewright.learn.lnn.template import resolve
-from rulewright.learn.lnn.training import pair_loss
+from rulewright.learn.lnn.training import examples_of, pair_loss
 
 CHAIN = "template grandchild_of(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in *, ?Q in {child_of, likes}."
 RULE = rw.parse_rule("grandchild_of(X, Z) :- child_of(X, Y), child_of(Y, Z).").canonical()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rulewright.errors import DataError
-from rulewright.learn.lnn import polyhedron
+from rulewright.learn.lnn import operators as polyhedron
 from rulewright.learn.lnn.operators import (
     And,
     Attention,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rulewright.data import KnowledgeBase
 from rulewright.learn.nlil.facts import Hidden, Vocabulary
-from rulewright.learn.nlil.space import Attentions
+from rulewright.learn.nlil.frontier import Attentions
 
 Floats = NDArray[np.float64]
 

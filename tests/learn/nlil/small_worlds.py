@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.learn.nlil.facts import Vocabulary
-from rulewright.learn.nlil.space import Attentions
+from rulewright.learn.nlil.frontier import Attentions
 from rulewright.logic import PredicateDeclaration
 
 SIZE = 5

@@ -18,8 +18,8 @@ from rulewright.learn.nlil.completion import NLILCompletion
 from rulewright.learn.nlil.facts import FactGraph
 from rulewright.learn.nlil.formulas import Reader, Writer, drawn
 from rulewright.learn.nlil.frontier import Reach
-from rulewright.learn.nlil.pairs import PairCounter
 from rulewright.learn.nlil.questions import Task, with_wrong_pairs
+from rulewright.learn.nlil.selection import PairCounter
 from rulewright.reason.rank import RuleRanker
 
 QUICK = {"slots": 5, "layers": 1, "width": 16, "epochs": 4, "rounds": 1, "rate": 0.005, "samples": 5}

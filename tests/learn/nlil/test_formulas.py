@@ -15,6 +15,7 @@ from rulewright.learn.nlil.facts import FactGraph, Hidden, Vocabulary
 from rulewright.learn.nlil.formulas import (
     FALSE,
     TRUE,
+    Literal,
     Reader,
     Writer,
     both,
@@ -22,9 +23,9 @@ from rulewright.learn.nlil.formulas import (
     likeliest,
     negated,
     rows_of,
+    rows_where,
 )
 from rulewright.learn.nlil.frontier import Reach, Statements
-from rulewright.learn.nlil.literals import Literal, rows_where
 from rulewright.logic import Atom, Rule, Symbol, substitute
 
 

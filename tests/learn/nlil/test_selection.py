@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rulewright.learn.nlil.classifier import Speaking, evidence_of, fit_weights
-from rulewright.learn.nlil.literals import Literal
+from rulewright.learn.nlil.formulas import Literal
 from rulewright.learn.nlil.selection import Counted, covering, most_telling
 
 QUESTIONS = 12

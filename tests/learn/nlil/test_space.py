@@ -12,8 +12,7 @@ from learn.nlil.small_worlds import SIZE, graphs, random_attentions
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.learn.nlil.facts import FactGraph, Hidden
-from rulewright.learn.nlil.frontier import Reach
-from rulewright.learn.nlil.space import evaluate
+from rulewright.learn.nlil.frontier import Reach, evaluate
 from rulewright.logic import PredicateDeclaration
 
 

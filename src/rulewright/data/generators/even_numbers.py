@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from rulewright.checks import Whole, check_parameter
 from rulewright.data.facts import group_by_signature
 from rulewright.data.generators.generated import Generated
-from rulewright.data.generators.options import check_at_least
 from rulewright.data.knowledge_base import KnowledgeBase
 from rulewright.data.vocabulary import laid_out
 from rulewright.logic import RuleSet, parse_rules
@@ -36,7 +36,7 @@ def even_successor(n: int) -> Generated:
     >>> print(generated.rules.rules[1])
     even(X) :- even(Y), succ(Y, Z), succ(Z, X).
     """
-    check_at_least("n", n, 0)
+    check_parameter("n", n, Whole(0))
     rules = _rules()
     declared = {each.name: each for each in rules.predicates}
     numbers = np.arange(n + 1, dtype=np.int32)

@@ -9,11 +9,18 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import SHARE, Whole, check_parameter
 from rulewright.data.facts import Column, group_by_signature
-from rulewright.data.generators.generated import Generated, corrupted
-from rulewright.data.generators.names import FEMALE, MALE, numbered
-from rulewright.data.generators.options import check_at_least, check_share
-from rulewright.data.generators.sampling import matching_pairs, rows_of, sorted_distinct
+from rulewright.data.generators.generated import (
+    FEMALE,
+    MALE,
+    Generated,
+    corrupted,
+    matching_pairs,
+    numbered,
+    rows_of,
+    sorted_distinct,
+)
 from rulewright.data.knowledge_base import KnowledgeBase
 from rulewright.data.vocabulary import laid_out
 from rulewright.logic import RuleSet, parse_rules
@@ -131,10 +138,10 @@ def family(
     >>> generated.kb.tuples("mother_of")[:2]
     [('beth', 'carl'), ('ada', 'cesar')]
     """
-    check_at_least("generations", generations, 2)
-    check_at_least("people", people, 2 * generations)
-    check_share("missing", missing)
-    check_share("noise", noise)
+    check_parameter("generations", generations, Whole(2))
+    check_parameter("people", people, Whole(2 * generations))
+    check_parameter("missing", missing, SHARE)
+    check_parameter("noise", noise, SHARE)
     random = np.random.default_rng(seed)
     tree = _grown(random, people, generations)
     columns = _relations(tree)

@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import Whole, check_parameter
 from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.generators.generated import Generated
-from rulewright.data.generators.options import check_at_least
 from rulewright.data.knowledge_base import KnowledgeBase
 from rulewright.data.vocabulary import Domain, laid_out
 from rulewright.errors import DataError
@@ -48,9 +48,9 @@ def gridworld(grids: int, *, size: int = 5, obstacles: int = 3, seed: int = 0) -
     >>> print(generated.rules.rules[0])
     move_north(X, Y) :- has_target_north(X, Y), !has_obstacle_north(X, Y).
     """
-    check_at_least("grids", grids, 1)
-    check_at_least("size", size, 1)
-    check_at_least("obstacles", obstacles, 0)
+    check_parameter("grids", grids, Whole(1))
+    check_parameter("size", size, Whole(1))
+    check_parameter("obstacles", obstacles, Whole(0))
     if obstacles >= size**2:
         raise DataError(f"obstacles must be <= {size**2 - 1}, the cells beside the target, got {obstacles}")
     random = np.random.default_rng(seed)

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import SHARE, Real, Whole, check_parameter
 from rulewright.data.facts import Column, group_by_signature
-from rulewright.data.generators.generated import Generated
-from rulewright.data.generators.options import check_at_least, check_share
-from rulewright.data.generators.sampling import LARGEST_SPACE, distinct_keys, rows_of
+from rulewright.data.generators.generated import LARGEST_SPACE, Generated, distinct_keys, rows_of
 from rulewright.data.knowledge_base import KnowledgeBase
 from rulewright.data.vocabulary import Domain, laid_out
 from rulewright.errors import DataError, unknown_name
@@ -46,10 +45,10 @@ def random_graph(
     [('person_35', 'good'), ('person_18', 'bad')]
     """
     for kind, size in sizes.items():
-        check_at_least(f"the size of {kind}", size, 0)
-    check_at_least("worlds", worlds, 1)
-    check_at_least("numbers", numbers, 1)
-    check_at_least("false_share", false_share, 0)
+        check_parameter(f"the size of {kind}", size, Whole(0))
+    check_parameter("worlds", worlds, Whole(1))
+    check_parameter("numbers", numbers, Whole(1))
+    check_parameter("false_share", false_share, Real(0))
     rules = parse_rules(declarations) if isinstance(declarations, str) else declarations
     declared = {each.name: each for each in rules.predicates}
     for declaration in rules.predicates:
@@ -101,16 +100,16 @@ def _wishes(
     if (facts is None) == (density is None):
         raise DataError("give either facts or density")
     if density is not None:
-        check_share("density", density)
+        check_parameter("density", density, SHARE)
         return {name: round(density * space.room) for name, space in spaces.items()}
     if isinstance(facts, Mapping):
         for name, count in facts.items():
             if name not in spaces:
                 raise unknown_name("predicate", name, spaces)
-            check_at_least(f"the facts of {name}", count, 0)
+            check_parameter(f"the facts of {name}", count, Whole(0))
         return {name: facts.get(name, 0) for name in spaces}
     assert facts is not None
-    check_at_least("facts", facts, 0)
+    check_parameter("facts", facts, Whole(0))
     return {name: (facts + len(spaces) - 1 - place) // len(spaces) for place, name in enumerate(spaces)}
 
 

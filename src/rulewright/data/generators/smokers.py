@@ -7,11 +7,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import SHARE, Whole, check_parameter
 from rulewright.data.facts import Column, group_by_signature
-from rulewright.data.generators.generated import Generated
-from rulewright.data.generators.names import people as names_of_people
-from rulewright.data.generators.options import check_at_least, check_share
-from rulewright.data.generators.sampling import matching_pairs
+from rulewright.data.generators.generated import Generated, matching_pairs
+from rulewright.data.generators.generated import people as names_of_people
 from rulewright.data.knowledge_base import KnowledgeBase
 from rulewright.data.vocabulary import laid_out
 from rulewright.logic import RuleSet, parse_rules
@@ -57,8 +56,8 @@ def smoke(people: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generate
     >>> print(generated.rules.formulas[2])
     0.4 friend(X, Y) => (smoke(X) <=> smoke(Y)).
     """
-    check_at_least("people", people, 2)
-    check_share("observed", observed)
+    check_parameter("people", people, Whole(2))
+    check_parameter("observed", observed, SHARE)
     random = np.random.default_rng(seed)
     rules = _rules()
     circle = _circles(random, people)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
 from multiprocessing import get_context
@@ -17,14 +17,77 @@ import torch
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
 from rulewright.errors import DataError, unknown_name
-from rulewright.learn.lnn.grounding import Grounding, ground
+from rulewright.learn.lnn.grounding import Columns, Grounding, ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
-from rulewright.learn.lnn.queries import Queries, query_columns
 from rulewright.learn.lnn.reading import crisp_rules, soft_templates
-from rulewright.learn.lnn.tables import Columns
 from rulewright.learn.lnn.template import read_templates, renamed_root, resolve, roots
 from rulewright.learn.lnn.training import Job, Trained, TrainingOptions, train, train_alone
-from rulewright.logic import Atom, Rule, RuleSet, Template, WeightedFormula, quote
+from rulewright.logic import (
+    NUMBER_TYPE,
+    Atom,
+    Number,
+    PredicateDeclaration,
+    Rule,
+    RuleSet,
+    Symbol,
+    Template,
+    Variable,
+    WeightedFormula,
+    parse_atom,
+    quote,
+)
+
+Query = str | Sequence[Value]
+Queries = KnowledgeBase | Iterable[Query]
+Asked = tuple[str, list[tuple[Value, ...]], Columns, npt.NDArray[np.bool_]]
+
+
+def query_columns(kb: KnowledgeBase, queries: Queries, targets: Collection[str]) -> Iterator[Asked]:
+    """Yield targets with their facts as labels and as columns of ids, and which of them name known entities only."""
+    for target, rows in _by_target(queries).items():
+        if target not in targets:
+            raise unknown_name("target", target, targets)
+        declaration = kb.predicate(target)
+        columns: list[npt.NDArray[Any]] = []
+        seen = np.ones(len(rows), dtype=bool)
+        for place, kind in enumerate(declaration.types):
+            column = np.array([_id(kb, declaration, kind, row, place) for row in rows])
+            seen &= column != -1 if kind != NUMBER_TYPE else seen
+            columns.append(column)
+        yield target, rows, tuple(columns), seen
+
+
+def _by_target(queries: Queries) -> dict[str, list[tuple[Value, ...]]]:
+    found: dict[str, list[tuple[Value, ...]]] = {}
+    if isinstance(queries, KnowledgeBase):
+        for truth in (True, False):
+            for name, args in queries.facts(truth=truth):
+                found.setdefault(name, []).append(args)
+        return found
+    for query in [queries] if isinstance(queries, str) else queries:
+        fact = _fact(query) if isinstance(query, str) else tuple(query)
+        found.setdefault(str(fact[0]), []).append(fact[1:])
+    return found
+
+
+def _fact(query: str) -> tuple[Value, ...]:
+    atom = parse_atom(query)
+    values: list[Value] = [str(atom.predicate)]
+    for term in atom.args:
+        if isinstance(term, Variable):
+            raise DataError(f"{term} is a variable in {query}; a name that starts upper-case is quoted: '{term}'")
+        values.append(term.name if isinstance(term, Symbol) else term.value if isinstance(term, Number) else str(term))
+    return tuple(values)
+
+
+def _id(kb: KnowledgeBase, declaration: PredicateDeclaration, kind: str, row: tuple[Value, ...], place: int) -> float:
+    if len(row) != declaration.arity:
+        raise DataError(f"{declaration.name} has {declaration.arity} arguments, got {len(row)}")
+    if kind == NUMBER_TYPE:
+        return float(row[place])
+    found = kb.domains[kind].find(str(row[place]))
+    return -1 if found is None else found
+
 
 Progress = Callable[[str, int, int], None]
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rulewright.learn.nlil.facts import IDENTITY, Ids, Mask
+from rulewright.data.index import Ids
+from rulewright.learn.nlil.facts import IDENTITY, Mask
 from rulewright.learn.nlil.frontier import Evidence, Frontier, Reach, Statements
 from rulewright.learn.nlil.generator import Choices, Shape
 from rulewright.learn.nlil.questions import Questions, Task

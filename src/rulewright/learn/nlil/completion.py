@@ -13,19 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.engine.walks import Path
+from rulewright.data.index import Ids
 from rulewright.errors import DataError, FileError
 from rulewright.files import read_text, write_text
-from rulewright.learn.completion import PathMixture
-from rulewright.learn.completion_target import MixtureOptions, Target
-from rulewright.learn.nlil.facts import FactGraph, Ids
+from rulewright.learn.nlil.facts import FactGraph
 from rulewright.learn.nlil.generator import Shape
-from rulewright.learn.nlil.pairs import joined_path
 from rulewright.learn.nlil.questions import Task, with_wrong_pairs
 from rulewright.learn.nlil.rounds import Rules, Search, SearchOptions, balance, unexplained
-from rulewright.learn.nlil.selection import counted
+from rulewright.learn.nlil.selection import counted, joined_path
 from rulewright.learn.nlil.training import RoundOptions
-from rulewright.logic import RuleSet
+from rulewright.learn.path_mixture.learner import PathMixture
+from rulewright.learn.path_mixture.target import MixtureOptions, Target
+from rulewright.logic import Path, RuleSet
 from rulewright.reason.rank import RuleRanker
 
 Floats = npt.NDArray[np.float64]

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import FactTable, KnowledgeBase, signature
+from rulewright.data.index import Ids, expand_ranges
 from rulewright.errors import DataError
-from rulewright.reason.evidence import ranges
 
-Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 IDENTITY = 0
@@ -125,7 +124,7 @@ class FactGraph:
         first = self._pointers[entities]
         counts = self._pointers[entities + 1] - first
         source = np.repeat(np.arange(len(entities)), counts)
-        edge = ranges(first, counts)
+        edge = expand_ranges(first, counts)
         if most is not None and len(counts) and counts.max() > most:
             assert random is not None
             keep = random.random(len(edge)) * counts[source] < most
@@ -136,7 +135,7 @@ class FactGraph:
         """Return the marks that entities bear: the entity's place among those given and the mark, from 1."""
         first = self._mark_pointers[entities]
         counts = self._mark_pointers[entities + 1] - first
-        return np.repeat(np.arange(len(entities)), counts), self._mark[ranges(first, counts)]
+        return np.repeat(np.arange(len(entities)), counts), self._mark[expand_ranges(first, counts)]
 
     @cached_property
     def steps(self) -> int:

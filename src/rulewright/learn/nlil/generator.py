@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rulewright.errors import DataError
-from rulewright.learn.nlil.space import Attentions
+from rulewright.learn.nlil.frontier import Attentions
 
 OWN = 8.0
 """How much faster a rule's own embeddings are learned than what all rules share, lest one draws all others along."""

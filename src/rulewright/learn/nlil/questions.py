@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase
-from rulewright.learn.nlil.facts import FactGraph, Hidden, Ids
+from rulewright.data.index import Ids
+from rulewright.learn.nlil.facts import FactGraph, Hidden
 
 Floats = npt.NDArray[np.float64]
 

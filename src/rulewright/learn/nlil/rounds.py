@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from rulewright.data.index import Ids
 from rulewright.errors import DataError
 from rulewright.learn.nlil.choices import choices_of
-from rulewright.learn.nlil.facts import Ids
 from rulewright.learn.nlil.formulas import Conjunction, Reader, Writer, drawn, length, likeliest
 from rulewright.learn.nlil.frontier import Reach, Statements
 from rulewright.learn.nlil.generator import Choices, Generator, Shape

@@ -9,14 +9,13 @@ import numpy.typing as npt
 import torch
 
 from rulewright.data import KnowledgeBase
-from rulewright.learn.nlil.facts import FactGraph, Ids, Vocabulary
-from rulewright.learn.nlil.formulas import Conjunction, rows_of
-from rulewright.learn.nlil.frontier import Reach, Statements
+from rulewright.data.index import Ids
+from rulewright.learn.nlil.facts import FactGraph, Vocabulary
+from rulewright.learn.nlil.formulas import Conjunction, rows_of, rows_where
+from rulewright.learn.nlil.frontier import Reach, Statements, evaluate
 from rulewright.learn.nlil.generator import Shape
 from rulewright.learn.nlil.jobs import Learned
-from rulewright.learn.nlil.literals import rows_where
 from rulewright.learn.nlil.questions import Task
-from rulewright.learn.nlil.space import evaluate
 from rulewright.learn.nlil.training import reach_of
 
 Floats = npt.NDArray[np.float64]

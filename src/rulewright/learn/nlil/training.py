@@ -15,12 +15,11 @@ from torch.nn.functional import softplus
 
 from rulewright.errors import DataError
 from rulewright.learn.nlil.facts import Mask
-from rulewright.learn.nlil.frontier import Reach
+from rulewright.learn.nlil.frontier import Reach, Truth, evaluate
 from rulewright.learn.nlil.generator import Choices, Generator, Shape
 from rulewright.learn.nlil.questions import Questions, Task
-from rulewright.learn.nlil.space import Truth, evaluate
-from rulewright.models.fitting import fit
-from rulewright.models.settings import TrainingSettings
+from rulewright.training.fitting import fit
+from rulewright.training.settings import TrainingSettings
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from rulewright.evaluate.rules import Grounding
 from rulewright.logic import Rule
 from rulewright.web.explorer import Explorer, RuleRow
 from rulewright.web.markup import bar_html, logic_html
-from rulewright.web.pages.editor import editor
 from rulewright.web.pages.layout import address, fact_html, fault, frame, heading, html, soft
+from rulewright.web.pages.rules import editor
 from rulewright.web.pictures import rule_picture
 
 SIZE = 10

@@ -1,5 +1,0 @@
-"""The papers' tables on one code base: one module for each family, settings in packaged files."""
-
-from rulewright.experiments.catalogue import Experiment, experiments, find, with_settings
-
-__all__ = ["Experiment", "experiments", "find", "with_settings"]

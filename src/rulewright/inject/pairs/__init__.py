@@ -1,0 +1,1 @@
+"""Rules over entity pairs: clauses, the loss, the decoder and reports."""

@@ -1,0 +1,1 @@
+"""Markov logic: weights of formulas and marginals of queries."""

@@ -1,0 +1,164 @@
+"""Markov logic for people with files instead of networks: rules and facts in, probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from rulewright.data import KnowledgeBase
+from rulewright.errors import DataError
+from rulewright.inject.layer.layer import Convergence
+from rulewright.learn.markov.domains import covering, drawn
+from rulewright.learn.markov.facts import GroundFacts, Queries, columns_of, positions, typed_rules
+from rulewright.learn.markov.marginals import Marginals
+from rulewright.learn.markov.network import MarkovNetwork, MarkovOptions, closed_predicates
+from rulewright.learn.markov.training import learn_weights, train_encoder
+from rulewright.logic import RuleSet
+
+Progress = Callable[[str, int, int], None]
+
+
+class MarkovLogic:
+    """Infers how probable atoms are, from weighted rules and observed facts.
+
+    ``P(v) ∝ exp( Σ_i φ_i v_i + Σ_f w_f · (number of groundings of f that hold) )`` over all atoms that are not
+    observed, by mean field in a `LogicLayer`. The potentials φ come from an encoder; a world (document) is a network of
+    its own, all share weights and encoder.
+
+    Args:
+        rules: weighted, hard and ``learn`` formulas, and rules. Predicates that they declare closed are.
+        encoder: ``"none"`` is a constant for each predicate (``prior``); ``"embedding"`` learns a state for each
+            entity; ``"gnn"`` is a small graph network over the observed facts.
+        training: of the encoder, besides the cross-entropy of observed facts: ``"distill"`` moves its log-odds to the
+            layer's output, kept within ±``limit``; ``"end_to_end"`` infers hidden facts through the layer; ``"scores"``
+            lowers the share of broken groundings among a few entities at a time, without the layer.
+        iterations, damping, tolerance: of the layer. Undamped messages often oscillate.
+        closed: predicates whose unobserved atoms are false, or ``"listed"``: those with true facts and no false ones.
+        prior: log-odds of what nothing else is known of, for all or by predicate; ``"density"`` takes them from how
+            many facts there are among all possible ones.
+        scaling: ``"messages"`` divides a formula's weight by the mean size of its messages at the start where that is
+            over 1, so that one with a thousand groundings an atom does not drown the others.
+        scaling_power: the power of that size; over 1, formulas with many groundings an atom count less than others, and
+            in the limit not at all.
+        weights, hard_weight: what rules and hard formulas weigh, as in `LogicLayer`.
+        learn_weights: learn the weights of all formulas but hard ones and those that name a predicate of which nothing
+            is observed, whose meaning nothing would hold; those of ``learn`` formulas always are learned.
+        weight_epochs, weight_rate, weight_decay: how; see `learn_weights` of `rulewright.learn.markov.training`.
+        trust: the share of the encoder's log-odds above the prior that enters the layer. Below 1, distillation settles:
+            its target is ``prior + trust · (φ − prior) + messages``.
+        epochs, rate, size, hidden: of the encoder's training; its states' size, and the share of facts hidden from it.
+        sample: the most entities of a type that are inferred together; ``"auto"`` takes what memory allows, None all.
+            Samples hold entities that share facts; an atom that is in several gets the mean of its log-odds.
+        progress: told (what, done, total).
+
+    ``rules_`` has the weights that were learned, ``convergence_`` how the iterations of the last prediction went, for
+    each network or sample, ``losses_`` the training.
+
+    >>> import rulewright as rw
+    >>> kb = rw.KnowledgeBase.from_facts([("smokes", "ann"), ("friend", "ann", "bob"), ("friend", "cid", "bob")])
+    >>> rules = rw.parse_rules("2.0 smokes(X) & friend(X, Y) => smokes(Y).")
+    >>> model = MarkovLogic(rules, closed=["friend"], prior=-1.0).fit(kb)
+    >>> [str(each) for each in model.predict(["smokes"])]
+    ['smokes(bob)', 'smokes(cid)']
+
+    Xu et al., LogicMP: A Neuro-symbolic Approach for Encoding First-order Logic Constraints, ICLR 2024.
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        *,
+        closed: Iterable[str] | str = (),
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
+        known = {field.name for field in fields(MarkovOptions)}
+        for name in options:
+            if name not in known:
+                raise DataError(f"unknown option {name!r}; known: {', '.join(sorted(known))}")
+        chosen: Any = closed if isinstance(closed, str) else tuple(closed)
+        self.options = MarkovOptions(closed=chosen, **options)
+        self.rules = rules
+        self.progress = progress
+        self.rules_ = rules
+        self.convergence_: tuple[Convergence, ...] = ()
+        self.losses_: dict[str, list[float]] = {}
+        self._network: MarkovNetwork | None = None
+
+    def fit(self, kb: KnowledgeBase) -> Self:
+        """Take up the facts; learn weights and train the encoder where the options say so."""
+        rules = typed_rules(self.rules, kb)
+        facts = GroundFacts(kb, rules, ())
+        named = {name for name in (*self.rules.closed, *kb.closed) if name in facts.declared}
+        facts = GroundFacts(kb, rules, named | closed_predicates(facts, self.options.closed))
+        network = self._network = MarkovNetwork(facts, self.options)
+        random = np.random.default_rng(self.options.seed)
+        self.losses_ = {}
+        if self.options.scaling == "messages":
+            network.scale(drawn(network, facts.worlds()[0], random))
+        if network.weights.learned is not None:
+            self.losses_["weights"] = learn_weights(network, random, self._teller("learning weights"))
+        if self.options.training != "none":
+            self.losses_["encoder"] = train_encoder(network, random, self._teller("training the encoder"))
+        self.rules_ = network.rules
+        return self
+
+    def predict(self, queries: Queries, *, opened: str | None = None) -> Marginals:
+        """Return the marginals of the atoms asked for.
+
+        ``queries`` is a knowledge base, whose true and false facts are the atoms (which is which is never looked at),
+        or atoms: ``"smokes(ann)"``, ``("smokes", "ann")``; or names of predicates, for all unobserved atoms of each. Of
+        the predicate ``opened`` all that is known is left out, to see how well rules infer it.
+        """
+        network = self._fitted()
+        facts = network.facts
+        wanted = columns_of(facts, queries)
+        sums = {name: np.zeros(len(columns[0])) for name, columns in wanted.items()}
+        counts = {name: np.zeros(len(columns[0])) for name, columns in wanted.items()}
+        network.convergence.clear()
+        random = np.random.default_rng(self.options.seed)
+        worlds = facts.worlds()
+        tell = self._teller("inferring")
+        with torch.no_grad():
+            for done, world in enumerate(worlds):
+                for members in covering(network, world, wanted, random):
+                    found = network.infer(members, network.potentials(members, opened=opened), opened=opened)
+                    for name, columns in wanted.items():
+                        ids = [members[kind] for kind in facts.declared[name].types]
+                        places, inside = positions(columns, ids)
+                        index = tuple(torch.from_numpy(place[inside]) for place in places)
+                        sums[name][inside] += found[name][index].double().numpy()
+                        counts[name][inside] += 1
+                tell(done + 1, len(worlds))
+        for name, count in counts.items():
+            if not count.all():
+                raise DataError(f"{int((count == 0).sum())} queries of {name} name entities of different worlds")
+        self.convergence_ = tuple(network.convergence)
+        return Marginals(_labelling(facts), wanted, {name: sums[name] / counts[name] for name in wanted})
+
+    def explain(self, atom: str, *, top: int = 5) -> str:
+        """Tell which formulas and groundings moved an atom most, in a world that is inferred at once."""
+        network = self._fitted()
+        worlds = network.facts.worlds()
+        if len(worlds) != 1:
+            raise DataError(f"explain is for one world, and there are {len(worlds)}")
+        with torch.no_grad():
+            return str(network.named_layer(worlds[0]).explain(atom, top=top))
+
+    def _fitted(self) -> MarkovNetwork:
+        if self._network is None:
+            raise DataError("fit(kb) comes first")
+        return self._network
+
+    def _teller(self, what: str) -> Callable[[int, int], None]:
+        progress = self.progress
+        return (lambda *_: None) if progress is None else (lambda done, total: progress(what, done, total))
+
+
+def _labelling(facts: GroundFacts) -> KnowledgeBase:
+    """Return a knowledge base that has all predicates that can be asked for, to turn ids into labels."""
+    return KnowledgeBase(facts.kb.domains, facts.declared.values(), {})

@@ -1,0 +1,1 @@
+"""Completion by a weighted mixture of paths."""

@@ -1,0 +1,1 @@
+"""LNN rule learning."""

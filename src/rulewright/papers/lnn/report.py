@@ -1,0 +1,143 @@
+"""The page of rule learning with logical neural networks: tables of all runs in a folder, put into ``lnn.md`` there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rulewright.papers.catalogue import experiments
+from rulewright.papers.lnn.pictures import draw_curves
+from rulewright.papers.results_page import (
+    ABSENT,
+    NOTHING,
+    Report,
+    Runs,
+    figure_of,
+    markdown_table,
+    mean_and_sd,
+    new_figure,
+    of_task,
+    read_runs,
+    reported,
+    run_list,
+    write_page,
+)
+
+TITLE = "LNN: rules and connectives learned by gradient"
+FAMILY = "lnn"
+
+RANKING_ROWS = {"ours, test": "ours", "paper": "paper (LNN-MP)", "anyburl": "AnyBURL, two cores"}
+GRID_ROWS = {"lnn": "LNN", "neural_lp": "attention and product (NeuralLP)", "ideal": "ideal rule"}
+READABLE = 10
+"""How many relations of a set are shown with a rule."""
+
+
+def report(folder: str | os.PathLike[str]) -> Report:
+    """Read every ``lnn_NAME_SEED.json`` of a folder and renew the tables and plots of its ``lnn.md``."""
+    place = Path(folder)
+    runs = read_runs(place, FAMILY)
+    new_figure(1, 1)  # so that nothing is written where plots cannot be drawn
+    curves = _draw_curves(runs, place)
+    page = place / "lnn.md"
+    grids = grid_table(runs)
+    blocks = {
+        "runs": run_list(runs, FAMILY),
+        "completion": ranking_table(runs),
+        "readable": readable_rules(runs),
+        "countries": country_table(runs),
+        "gridworld": grids if curves is None else f"{grids}\n\n![Mean reward by training grids]({curves.name})",
+    }
+    write_page(page, TITLE, blocks)
+    return reported(runs, FAMILY, (page, *(() if curves is None else (curves,))))
+
+
+def ranking_table(runs: Runs) -> str:
+    """Filtered ranks by set (Table 2), beside the paper and AnyBURL, with the seconds of learning and ranking."""
+    lines = []
+    for name, found in of_task(runs, FAMILY, "kbc"):
+        for row, label in RANKING_ROWS.items():
+            rows = [run["rows"][row] for run in found if row in run["rows"]]
+            if not rows:
+                continue
+            ours = row.startswith("ours")
+            rows = rows if ours else rows[:1]
+            seconds = [mean_and_sd((run["seconds"][part] for run in found), scale=1, digits=0) for part in _PARTS]
+            lines.append(
+                (
+                    f"{experiments()[name].title}, {label}",
+                    *(figure_of(rows, key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
+                    *(seconds if ours else [NOTHING] * len(_PARTS)),
+                    mean_and_sd((run["rules"] for run in found), scale=1, digits=0) if ours else NOTHING,
+                )
+            )
+    head = ("", "MRR", "Hits@1", "Hits@3", "Hits@10", "learning, s", "ranking, s", "rules")
+    return markdown_table(head, lines) if lines else ABSENT
+
+
+_PARTS = ("learning", "ranking")
+
+
+def readable_rules(runs: Runs) -> str:
+    """The heaviest path rule of the relations that have one (Table 3), of the first seed."""
+    parts = []
+    for name, found in of_task(runs, FAMILY, "kbc"):
+        rules = [written[0] for written in found[0].get("readable", {}).values() if written]
+        if rules:
+            text = "\n".join(rules[:READABLE])
+            parts.append(f"**{experiments()[name].title}**\n\n```text\n{text}\n```")
+    return "\n\n".join(parts) or ABSENT
+
+
+def country_table(runs: Runs) -> str:
+    """AUC-PR on Countries with the fixed reduction and with the other, and the rule (Table 4)."""
+    lines = []
+    for name, found in of_task(runs, FAMILY, "countries"):
+        by_way = {way: [run["by_reduction"][way] for run in found if "by_reduction" in run] for way in ("max", "sum")}
+        lines.append(
+            (
+                experiments()[name].title,
+                figure_of([run["rows"]["ours"] for run in found], "auc_pr"),
+                str(found[0].get("reduction", NOTHING)),
+                *(figure_of(rows, key) for rows in by_way.values() for key in ("auc_pr", "train_auc_pr")),
+                f"{found[0]['paper']['ours']['auc_pr']:.3f}" if found[0].get("paper") else NOTHING,
+                "; ".join(dict.fromkeys(f"`{run['crisp']}`" for run in found)),
+            )
+        )
+    head = ("", "AUC-PR", "by", "max: test", "train", "sum: test", "train", "paper", "crisp rule")
+    return markdown_table(head, lines) if lines else ABSENT
+
+
+def grid_table(runs: Runs) -> str:
+    """Mean reward on test grids after some training grids, and its share of the ideal rule's (Figure 5)."""
+    lines = []
+    points = (1, 5, 10, 20, 30)
+    for _, found in of_task(runs, FAMILY, "gridworld"):
+        for row, label in GRID_ROWS.items():
+            rows = [run["rows"][row] for run in found if row in run["rows"]]
+            share = (_percent(rows, key) for key in ("share_of_ideal_after_20", "share_if_half_true_after_20"))
+            lines.append((label, *(figure_of(rows, f"after_{point}") for point in points), *share))
+    head = ("", *(f"{point} grids" for point in points), "share of ideal, 20", "moves at least half true")
+    return markdown_table(head, lines) if lines else ABSENT
+
+
+def _percent(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+    return mean_and_sd((row.get(key) for row in rows), digits=1)
+
+
+def _draw_curves(runs: Runs, folder: Path) -> Path | None:
+    """Draw the learning curves of gridworld, the mean over seeds."""
+    found = [run for _, each in of_task(runs, FAMILY, "gridworld") for run in each]
+    if not found:
+        return None
+    curves = {}
+    for name in ("lnn", "neural_lp"):
+        by_seed = [dict(map(tuple, run["rows"][name]["curve"])) for run in found]
+        curves[GRID_ROWS[name]] = {
+            int(point): sum(each[point] for each in by_seed) / len(by_seed) for point in by_seed[0]
+        }
+    ideal = sum(run["rows"]["ideal"]["after_20"] for run in found) / len(found)
+    path = folder / "lnn_curves.png"
+    draw_curves(path, curves, ideal=ideal, across="training grids", up="mean reward")
+    return path

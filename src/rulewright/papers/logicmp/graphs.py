@@ -1,0 +1,244 @@
+"""LogicMP's table on graphs: Markov logic over Smoke, Kinship, UW-CSE and Cora, by AUC-PR of the queries.
+
+Options of the network are chosen by observed facts alone: of one predicate after the other all facts are hidden, as
+they are of the predicates that are asked for, and inferred from all others (`rulewright.learn.markov.selection`). One
+choice holds for all parts of a set. The queries' labels are looked at once, for the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
+from math import prod
+from pathlib import Path
+from statistics import mean
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from rulewright.data import KnowledgeBase
+from rulewright.datasets import load, rules_of
+from rulewright.errors import MemoryLimitError, unknown_name
+from rulewright.evaluate.classification import ClassificationScores, evaluate_classification
+from rulewright.files import read_text, write_text
+from rulewright.inject.layer.layer import LogicLayer
+from rulewright.learn.markov.facts import GroundFacts, typed_rules
+from rulewright.learn.markov.learner import MarkovLogic
+from rulewright.learn.markov.selection import first_within_error, hidden_score, telling_predicates
+from rulewright.logic import RuleSet
+from rulewright.papers.catalogue import Experiment
+
+GROUNDINGS = 3000
+"""The groundings that are timed one by one."""
+
+REPEATS = 5
+
+MOST_FLOPS = 10**12
+"""The operations of an iteration above which a way is not timed."""
+
+MEMORY = 2**31
+"""The bytes that a way may take."""
+
+
+def iteration_costs(rules: RuleSet, kb: KnowledgeBase, *, seed: int) -> dict[str, Any]:
+    """Return seconds an iteration over the whole open world for each way of sending messages."""
+    facts = GroundFacts(kb, typed_rules(rules, kb), ())
+    world = facts.worlds()[0]
+    domains = {kind: kb.domains[kind].labels_of(ids).tolist() for kind, ids in world.items()}
+    logits = {name: torch.zeros([len(world[kind]) for kind in each.types]) for name, each in facts.declared.items()}
+    evidence = facts.evidence(world)
+    found: dict[str, Any] = {}
+    for name, optimize, share in (
+        ("contractions, ordered and shared", True, True),
+        ("contractions, ordered", True, False),
+        ("contractions", False, False),
+    ):
+        layer = LogicLayer(facts.rules, domains, 1, optimize=optimize, share=share, memory_limit=MEMORY)
+        try:
+            flops = layer.plan().flops
+            if flops > MOST_FLOPS:
+                raise MemoryLimitError(f"{flops:.1e} operations an iteration would take too long")
+            found[name] = _seconds(partial(layer, logits, evidence))
+        except MemoryLimitError as error:
+            found[name] = None
+            found[f"{name}: why not"] = str(error)
+    layer = LogicLayer(facts.rules, domains, 1)
+    plan = layer.plan()
+    clauses = [
+        (len(clause.literals), part.groundings(plan.sizes))
+        for part in layer.grounding.formulas
+        for clause in part.clauses
+    ]
+    groundings = sum(count for _, count in clauses)
+    draw = random.Random(seed)
+    sizes = draw.choices([size for size, _ in clauses], weights=[count for _, count in clauses], k=GROUNDINGS)
+    sample = [[draw.random() for _ in range(size)] for size in sizes]
+    for name, message in (
+        ("groundings one by one", _one_premise),
+        ("groundings one by one, all assignments", _all_assignments),
+    ):
+        start = perf_counter()
+        for probabilities in sample:
+            for place in range(len(probabilities)):
+                message(probabilities, place)
+        found[name] = (perf_counter() - start) / GROUNDINGS * groundings
+    return {"groundings": groundings, "seconds": found}
+
+
+def _seconds(call: Any) -> float:
+    call()  # plans once
+    best = float("inf")
+    for _ in range(REPEATS):
+        start = perf_counter()
+        call()
+        best = min(best, perf_counter() - start)
+    return best
+
+
+def _one_premise(false: list[float], place: int) -> float:
+    """Return a clause's message to one of its atoms: how probable it is that all other literals are false."""
+    return prod(each for other, each in enumerate(false) if other != place)
+
+
+def _all_assignments(false: list[float], place: int) -> float:
+    """Return the same as the difference of two expectations over all assignments of the other atoms."""
+    others = [each for other, each in enumerate(false) if other != place]
+    totals = []
+    for mine in (True, False):
+        total = 0.0
+        for values in product((False, True), repeat=len(others)):
+            weight = prod(1 - each if value else each for each, value in zip(others, values, strict=True))
+            total += weight * (mine or any(values))
+        totals.append(total)
+    return totals[0] - totals[1]
+
+
+Tell = Callable[[str], None]
+Part = tuple[str, KnowledgeBase, RuleSet]
+QUERIES = "queries"
+
+
+def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[str, Any]:
+    """Run an experiment, or go on with it where it was stopped, and return its figures."""
+    settings: Any = experiment.settings
+    name = settings["set"]
+    parts: list[Part] = []
+    for part in settings["parts"] or [None]:
+        parts.append((part or name, load(name, part).with_splits({}), rules_of(name, part)))
+    gold = {part or name: load(name, part).split(QUERIES) for part in settings["parts"] or [None]}
+    for label, kb, rules in parts:
+        tell(f"{label}: {kb}, {len(rules)} rules")
+    selection = _kept(folder / "selection.json", lambda: _select(parts, settings, tell))
+    chosen = {**settings["options"], **selection["chosen"]}
+    tell(f"chosen: {selection['chosen']}")
+    rows: dict[str, Any] = {}
+    for variant in settings["variants"]:
+        options = _options(variant, chosen, settings, seed)
+        rows[variant] = _kept(
+            folder / f"{variant}_{seed}.json",
+            lambda options=options: _figures(parts, gold, options, settings),  # type: ignore[misc]
+        )
+        tell(f"{variant}: AUC-PR {rows[variant]['auc_pr']:.4f}")
+    found = {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "seed": seed,
+        "rows": rows,
+        "selection": selection,
+        "options": chosen,
+        "paper": settings.get("paper"),
+    }
+    if settings["iterations_compared"]:
+        found["iterations"] = _iterations(parts, gold, _options("layer", chosen, settings, seed), settings)
+    if settings["costs"] is not None and settings["costs"]:
+        label, kb, rules = next(each for each in parts if each[0] == settings["costs"])
+        found["costs"] = {"part": label, **iteration_costs(rules, kb, seed=seed)}
+    return found
+
+
+def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a run has saved, or make and save it."""
+    if path.exists():
+        saved: dict[str, Any] = json.loads(read_text(path))
+        return saved
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = make()
+    write_text(path, json.dumps(found, indent=1))
+    return found
+
+
+def _select(parts: list[Part], settings: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Compare all candidates on all parts and choose by `first_within_error`. The seed of the split is always 0."""
+    candidates = [dict(each) for each in settings["candidates"]]
+    scores: list[dict[str, Any]] = []
+    for candidate in candidates:
+        options = {**settings["options"], **candidate}
+        by_part = {}
+        for label, kb, rules in parts:
+            names = telling_predicates(rules, kb)
+            by_part[label] = mean(hidden_score(rules, kb, name, options, share=settings["hidden"]) for name in names)
+        scores.append({"candidate": candidate, "score": mean(by_part.values()), "by_part": by_part})
+        tell(f"hidden facts: {scores[-1]['score']:.4f} {candidate}")
+    chosen = first_within_error([[*each["by_part"].values()] for each in scores])
+    return {"chosen": candidates[chosen], "scores": scores}
+
+
+def _options(variant: str, chosen: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return the options of a row: the encoder alone, trained on scores, the layer alone, or both."""
+    trained = {**settings["encoder"], "encoder": "gnn", "seed": seed}
+    known: dict[str, dict[str, Any]] = {
+        "encoder": {**trained, "training": "distill", "iterations": 0, "rules": False},
+        "encoder_scores": {**trained, "training": "scores", "iterations": 0},
+        "layer": {"seed": seed},
+        "encoder_layer": {**trained, "training": "distill"},
+    }
+    if variant not in known:
+        raise unknown_name("variant", variant, known)
+    return {**chosen, **known[variant]}
+
+
+def score(
+    rules: RuleSet, kb: KnowledgeBase, queries: KnowledgeBase, options: Mapping[str, Any]
+) -> ClassificationScores:
+    """Fit, infer the queries and compare."""
+    return _scored(rules, kb, queries, options)[0]
+
+
+def _scored(
+    rules: RuleSet, kb: KnowledgeBase, queries: KnowledgeBase, options: Mapping[str, Any]
+) -> tuple[ClassificationScores, MarkovLogic]:
+    given = {name: value for name, value in options.items() if name != "rules"}
+    statements = rules if options.get("rules", True) else RuleSet([], predicates=rules.predicates)
+    model = MarkovLogic(statements, **given).fit(kb)
+    found = model.predict(queries)
+    atoms = {(each.predicate, tuple(map(str, each.args))): each.logit for each in found}
+    return evaluate_classification(atoms, queries), model
+
+
+def _figures(
+    parts: list[Part], gold: Mapping[str, KnowledgeBase], options: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    by_part: dict[str, Any] = {}
+    for label, kb, rules in parts:
+        start = perf_counter()
+        found, model = _scored(rules, kb, gold[label], options)
+        settled = [str(each) for each in model.convergence_]
+        by_part[label] = {**found.as_dict(), "seconds": perf_counter() - start, "convergence": settled}
+    return {"auc_pr": mean(each["auc_pr"] for each in by_part.values()), "parts": by_part}
+
+
+def _iterations(
+    parts: list[Part], gold: Mapping[str, KnowledgeBase], options: Mapping[str, Any], settings: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return AUC-PR by the number of iterations, with the damping of the options and without."""
+    rows = []
+    for damping in dict.fromkeys((options["damping"], 0.0)):
+        for count in settings["iterations_compared"]:
+            changed = {**options, "iterations": count, "damping": damping}
+            figures = {label: score(rules, kb, gold[label], changed).auc_pr for label, kb, rules in parts}
+            rows.append({"iterations": count, "damping": damping, "auc_pr": mean(figures.values()), "parts": figures})
+    return rows

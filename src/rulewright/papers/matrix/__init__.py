@@ -1,0 +1,1 @@
+"""Every learner in every use."""

@@ -1,0 +1,272 @@
+"""Labels of MILR's experiments: above a threshold, or decoded with rules, and what the ways to decode cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from rulewright.evaluate.extraction import DistanceBuckets, compare_extraction, evaluate_extraction
+from rulewright.inject import Change, Decoded, ErrorTypes, RuleDecoder, error_types
+from rulewright.io.docred import Document, Prediction
+from rulewright.logic import quote
+from rulewright.papers.milr.predictions import DocumentPrediction, Predictions
+from rulewright.papers.milr.tasks import Task
+
+Method = Literal["exact", "simplified", "full"]
+
+SMALL_ENTITIES = 10
+SMALL_DOCUMENTS = 10
+"""Every constraint is written out for so many documents of so many entities at most: it grows with their cube."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen on the selection documents."""
+
+    threshold: float
+    tau: float = 1.0
+    k: float = 0.0
+
+
+def thresholded(predictions: Predictions, threshold: float) -> list[Prediction]:
+    """Return the facts whose logits are above the threshold."""
+    margins = [each.margins(threshold) for each in predictions.documents]
+    labels = [(each > 0) & ~np.eye(len(each), dtype=bool)[:, :, None] for each in margins]
+    return labelled(predictions.documents, labels, predictions.relations)
+
+
+def labelled(
+    documents: Sequence[DocumentPrediction], labels: Iterable[Any], relations: Sequence[str]
+) -> list[Prediction]:
+    """Return the labels of documents as facts."""
+    return [
+        fact
+        for document, each in zip(documents, labels, strict=True)
+        for fact in facts_of(document.title, each, relations)
+    ]
+
+
+def facts_of(title: str, labels: Any, relations: Sequence[str]) -> list[Prediction]:
+    """Return labels ``[n, n, R]`` as facts of a document.
+
+    >>> labels = np.zeros((2, 2, 1), dtype=bool)
+    >>> labels[0, 1, 0] = True
+    >>> facts_of("A", labels, ["knows"])
+    [Prediction(title='A', head=0, relation='knows', tail=1)]
+    """
+    return [
+        Prediction(title, int(head), relations[relation], int(tail)) for head, tail, relation in np.argwhere(labels)
+    ]
+
+
+def gold_labels(document: Document, relations: Sequence[str]) -> Any:
+    """Return the gold facts of a document as labels ``[n, n, R]``."""
+    number = {name: place for place, name in enumerate(relations)}
+    labels = np.zeros((len(document.entities), len(document.entities), len(relations)), dtype=bool)
+    for fact in document.facts:
+        labels[fact.head, fact.tail, number[fact.relation]] = True
+    return labels
+
+
+def decode(
+    task: Task,
+    documents: Sequence[DocumentPrediction],
+    choice: Choice,
+    *,
+    method: Method = "exact",
+    workers: int = 1,
+) -> list[Decoded]:
+    """Decode documents with the rules of a task."""
+    decoder = RuleDecoder(
+        task.rules,
+        relations=task.relations,
+        method=method,
+        tau=choice.tau,
+        k=choice.k,
+        frequencies=task.frequencies if choice.k else None,
+    )
+    margins = [each.margins(choice.threshold) for each in documents]
+    return decoder.decode_batch(margins, threshold=0.5, workers=workers)
+
+
+def compare_methods(task: Task, predictions: Predictions, choice: Choice) -> dict[str, Any]:
+    """Decode the test documents with each method, in one process: constraints, seconds and scores.
+
+    All of them exactly and simplified; a few small ones also with every constraint written out. ``agrees`` tells
+    whether that costs the same as the exact answer.
+    """
+    every = predictions.documents
+    small = [each for each in every if 2 < len(each.logits) <= SMALL_ENTITIES][:SMALL_DOCUMENTS]
+    found: dict[str, Any] = {
+        "all": {method: _measured(task, every, choice, method)[0] for method in ("exact", "simplified")}
+    }
+    if small:
+        rows, objectives = {}, {}
+        for method in ("exact", "simplified", "full"):
+            rows[method], objectives[method] = _measured(task, small, choice, method)
+        agrees = bool(np.allclose(objectives["exact"], objectives["full"]))
+        found |= {"small": rows, "small_entities": SMALL_ENTITIES, "agrees": agrees}
+    return found
+
+
+def _measured(
+    task: Task, documents: Sequence[DocumentPrediction], choice: Choice, method: Any
+) -> tuple[dict[str, Any], list[float]]:
+    titles = {each.title for each in documents}
+    started = time.perf_counter()
+    results = decode(task, documents, choice, method=method)
+    seconds = time.perf_counter() - started
+    scores = evaluate_extraction(
+        labelled(documents, [each.labels for each in results], task.relations),
+        [each for each in task.test if each.title in titles],
+        train_facts=task.train_facts,
+        relations=task.relations,
+    )
+    figures = {
+        "documents": len(documents),
+        "constraints": float(np.mean([each.constraints for each in results])),
+        "violations": sum(each.violations for each in results),
+        "seconds": seconds / len(documents),
+        "f1": scores.f1,
+        "ign_f1_docred": scores.ign_f1_docred,
+    }
+    return figures, [each.objective for each in results]
+
+
+CHANGES_SHOWN = 4
+
+
+def cases(task: Task, results: Sequence[Decoded]) -> dict[str, Any]:
+    """Choose the test documents whose changes by rules added most and least to what is right.
+
+    Of equals, the one with fewer changes is easier to read. ``helped`` and ``harmed`` are None where no document
+    gained or lost.
+    """
+    found = [
+        _case(task, document, result)
+        for document, result in zip(task.test, results, strict=True)
+        if any(each.rule is not None for each in result.changes)
+    ]
+    helped = max(found, key=lambda each: (each["right"] - each["wrong"], -each["changes"]), default=None)
+    harmed = max(found, key=lambda each: (each["wrong"] - each["right"], -each["changes"]), default=None)
+    return {
+        "helped": helped if helped and helped["right"] > helped["wrong"] else None,
+        "harmed": harmed if harmed and harmed["wrong"] > harmed["right"] else None,
+    }
+
+
+def _case(task: Task, document: Document, result: Decoded) -> dict[str, Any]:
+    gold = gold_labels(document, task.relations)
+    number = {name: place for place, name in enumerate(task.relations)}
+    names = [entity.name for entity in document.entities]
+    shown = []
+    for change in result.changes:
+        holds = bool(gold[change.head, change.tail, number[change.relation]])
+        shown.append(_shown(change, names, task.labels) | {"right": holds == change.after})
+    right = sum(each["right"] for each in shown)
+    by_rule = sorted((each for each in shown if each["rule"] is not None), key=lambda each: not each["added"])
+    return {
+        "title": document.title,
+        "entities": len(document.entities),
+        "changes": len(shown),
+        "right": right,
+        "wrong": len(shown) - right,
+        "shown": by_rule[:CHANGES_SHOWN],
+    }
+
+
+def _shown(change: Change, names: Sequence[str], labels: Mapping[str, str]) -> dict[str, Any]:
+    """Write a change for people: the atom and the rule, with readable relations and the names of entities."""
+    relation = quote(labels.get(change.relation, change.relation))
+    rule = None if change.rule is None else readable(str(change.rule).split(" @{")[0], labels)
+    return {
+        "atom": f"{relation}({quote(names[change.head])}, {quote(names[change.tail])})",
+        "added": change.after,
+        "rule": rule,
+        "where": {variable: names[entity] for variable, entity in change.grounding},
+    }
+
+
+def readable(rule: str, labels: Mapping[str, str]) -> str:
+    """Put the readable names of relations into a rule.
+
+    >>> readable("'P27'(X, Z) :- 'P19'(X, Y), in0(Y, Z).", {"P27": "citizen of", "P19": "born in"})
+    "'citizen of'(X, Z) :- 'born in'(X, Y), in0(Y, Z)."
+    """
+    for name, label in labels.items():
+        rule = rule.replace(f"{quote(name)}(", f"{quote(label)}(")
+    return rule
+
+
+DISTANCES = DistanceBuckets("starts")  # the way that the published figures count
+
+
+def scores(task: Task, facts: Sequence[Prediction]) -> dict[str, Any]:
+    """Score facts on the test documents.
+
+    ``logic`` is over the gold rules, where there are some; ``logic_mined`` over the rules that were mined, which a
+    decoder keeps without exception.
+    """
+    found = evaluate_extraction(
+        facts, task.test, train_facts=task.train_facts, rules=task.gold_rules, relations=task.relations
+    )
+    mined = evaluate_extraction(facts, task.test, rules=task.rules, relations=task.relations, loops="skip").logic
+    logic, gold = found.logic, found.gold_logic
+    return {
+        "predicted": len(facts),
+        "precision": found.precision,
+        "recall": found.recall,
+        "f1": found.f1,
+        "ign_f1_docred": found.ign_f1_docred,
+        "ign_f1_logire": found.ign_f1_logire,
+        "logic": None if logic is None else logic.value,
+        "logic_of_gold": None if gold is None else gold.value,
+        "fired_groundings": None if logic is None else logic.groundings,
+        "logic_mined": None if mined is None else mined.value,
+    }
+
+
+def by_distance(task: Task, facts: Sequence[Prediction]) -> list[dict[str, object]]:
+    """Score facts on the test documents by how far apart their entities are."""
+    found = evaluate_extraction(
+        facts, task.test, train_facts=task.train_facts, relations=task.relations, distances=DISTANCES
+    )
+    return [each.as_dict() for each in found.by_distance or ()]
+
+
+def against(task: Task, facts: Sequence[Prediction], other: Sequence[Prediction]) -> dict[str, Any]:
+    """Compare with other facts on the test documents, by a paired bootstrap."""
+    compared = compare_extraction(
+        facts, other, task.test, train_facts=task.train_facts, rules=task.gold_rules, relations=task.relations
+    )
+    found = {}
+    for figure, each in compared.items():
+        values = each.as_dict()
+        found[figure] = {**{name: values[name] for name in ("difference", "low", "high")}, "p": values["p_value"]}
+    return found
+
+
+def errors(task: Task, results: Sequence[Decoded]) -> dict[str, dict[str, int]]:
+    """Count the errors that the mined rules reveal on the test documents, and what the decoder made of them."""
+    found: list[ErrorTypes] = [
+        error_types(result, gold_labels(document, task.relations), task.rules)
+        for result, document in zip(results, task.test, strict=True)
+    ]
+    heads, bodies = [each.missing_heads for each in found], [each.wrong_bodies for each in found]
+    return {
+        name: {part: sum(getattr(each, part) for each in parts) for part in ("count", "repaired", "introduced")}
+        for name, parts in (("missing_heads", heads), ("wrong_bodies", bodies))
+    }
+
+
+def sizes(documents: Sequence[Document]) -> dict[str, int]:
+    """Count documents, entities and facts, each fact once."""
+    return {
+        "documents": len(documents),
+        "entities": sum(len(each.entities) for each in documents),
+        "facts": sum(len({(fact.head, fact.relation, fact.tail) for fact in each.facts}) for each in documents),
+    }

@@ -1,0 +1,64 @@
+"""Even numbers: the target is explained by itself, two successors further, and zero must be explained too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rulewright.data import KnowledgeBase
+from rulewright.data.generators import even_successor
+from rulewright.learn.nlil.learner import NLILLearner
+from rulewright.logic import RuleSet
+from rulewright.papers.catalogue import Experiment
+from rulewright.reason import apply
+
+TARGET = "even"
+
+
+def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Learn the rules of even numbers 0 … n and measure them: asked one by one, and derived from nothing but zero."""
+    settings: Any = experiment.settings
+    kb = even_successor(int(settings["n"])).kb
+    began = time.monotonic()
+    learner = NLILLearner(targets=[TARGET], seed=seed, held_out=0, **settings["options"]).fit(kb)
+    seconds = time.monotonic() - began
+    for rule in learner.rules_:
+        tell(str(rule))
+    even = set(kb.columns(TARGET)[0].tolist())
+    numbers = np.arange(kb.n_entities)
+    asked = set(numbers[learner.scores(TARGET, [numbers]) > 0.5].tolist())
+    derived = derive_alone(learner.rules_, kb)
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "seed": seed,
+        "columns": ["precision", "recall"],
+        "rows": {"asked one by one": figures(asked, even), "derived from zero": figures(derived, even)},
+        "exact": asked == even and derived == even,
+        "zero": 0 in asked and 0 in derived,
+        "rounds": len(learner.learned_[TARGET].trained),
+        "rules": [str(each) for each in learner.rules_],
+        "seconds": round(seconds, 1),
+        "paper": settings.get("paper"),
+    }
+
+
+def derive_alone(rules: RuleSet, kb: KnowledgeBase) -> set[int]:
+    """Return what rules derive of the target where none of its facts is given."""
+    number = kb.number_of(TARGET)
+    tables = {kind: table.kept(table.predicate != number) for kind, table in kb.tables().items()}
+    return set(apply(rules, kb.derived(tables)).facts.columns(TARGET)[0].tolist())
+
+
+def figures(found: set[int], wanted: set[int]) -> dict[str, float]:
+    """Return precision and recall.
+
+    >>> figures({0, 2, 3}, {0, 2, 4})
+    {'precision': 0.6666666666666666, 'recall': 0.6666666666666666}
+    """
+    right = len(found & wanted)
+    return {"precision": right / len(found) if found else 0.0, "recall": right / len(wanted)}

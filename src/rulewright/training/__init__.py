@@ -1,0 +1,1 @@
+"""One loop with checkpoints for every network."""

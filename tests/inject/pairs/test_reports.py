@@ -1,0 +1,59 @@
+"""Reports name every change of a decoder, and the largest of a layer with the formulas that made it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import rulewright as rw
+from rulewright.inject.pairs.reports import decoder_report, layer_report
+from rulewright.io.injection_reports import read_reports, write_reports
+
+
+def test_a_decoder(tmp_path):
+    rules = rw.parse_rules("parent_of(X, Z) :- spouse_of(X, Y), parent_of(Y, Z). @{support: 3}")
+    random = np.random.default_rng(0)
+    decoded = rw.RuleDecoder(rules, relations=["spouse_of", "parent_of"])(random.normal(0, 2, (4, 4, 2)))
+    names = ["Ann", "<b>", "it's", "d"]
+    report = decoder_report(decoded, names, title="doc")
+    assert [(each.before, each.after) for each in report.changes] == [
+        (float(each.before), float(each.after)) for each in decoded.changes
+    ]
+    assert len(report.changes) > 0
+    for change, given in zip(report.changes, decoded.changes, strict=True):
+        assert change.args == (names[given.head], names[given.tail])
+        assert "@{" not in change.reasons[0].rule
+    write_reports([report], tmp_path / "a.json")
+    assert read_reports(tmp_path / "a.json") == (report,)
+    assert decoder_report(decoded).changes[0].args == (str(decoded.changes[0].head), str(decoded.changes[0].tail))
+
+
+def test_a_layer_with_classes_and_a_batch():
+    rules = rw.parse_rules("""
+        predicate label(token) in {b, e, o}.
+        3.0 label(T) in {b} & next(T, U) => label(U) in {e}.
+        1.0 big(T) => label(T) in {o}.
+        closed next.
+    """)
+    layer = rw.LogicLayer(rules, domains={"token": ["t1", "t2", "t3"]})
+    generator = torch.Generator().manual_seed(0)
+    given = {
+        "label": torch.randn(2, 3, 3, generator=generator),
+        "big": torch.randn(2, 3, generator=generator),
+    }
+    follows = torch.zeros(2, 3, 3, dtype=torch.bool)
+    follows[:, 0, 1] = follows[:, 1, 2] = True
+    result = layer(given, evidence={"next": follows})
+    report = layer_report(layer, given, result, row=1, top=4)
+    assert len(report.changes) == 4
+    moved = []
+    for name in given:
+        before, after = (
+            (each[name][1].softmax(-1) if name == "label" else each[name][1].sigmoid()) for each in (given, result)
+        )
+        moved += (after - before).abs().flatten().tolist()
+    assert [abs(each.after - each.before) for each in report.changes] == pytest.approx(sorted(moved, reverse=True)[:4])
+    labels = [each for each in report.changes if each.predicate == "label"]
+    assert all(each.value in ("b", "e", "o") for each in labels) and labels
+    assert any(each.reasons and each.reasons[0].moved for each in report.changes)

@@ -1,0 +1,395 @@
+"""MarkovLogic against mean field grounding by grounding, and what it promises about samples, worlds and training."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from inject.layer.plain_mean_field import atoms, mean_field
+from real_data import DATA, needs_data
+
+import rulewright as rw
+from rulewright.data.builder import KnowledgeBaseBuilder
+from rulewright.errors import DataError, MemoryLimitError, RulewrightError
+from rulewright.inject import LogicLayer
+from rulewright.learn.markov.domains import covering, sizes_that_fit
+from rulewright.learn.markov.facts import with_entities_of
+from rulewright.learn.markov.learner import MarkovLogic
+from rulewright.learn.markov.marginals import Marginal, scores_text
+from rulewright.learn.markov.selection import (
+    choose,
+    first_within_error,
+    hidden_score,
+    split_predicate,
+    telling_predicates,
+)
+from rulewright.logic import PredicateDeclaration, RuleSet
+
+PEOPLE = ["ann", "bob", "cid", "dee"]
+TOWNS = ["bonn", "rome"]
+RULES = rw.parse_rules("""
+    predicate smokes(person).
+    predicate friend(person, person).
+    predicate lives(person, town).
+    1.2 smokes(X) & friend(X, Y) => smokes(Y).
+    0.7 friend(X, Y) => friend(Y, X).
+    -0.4 friend(X, Y) & friend(Y, Z) => friend(X, Z).
+    0.9 lives(X, T) & lives(Y, T) => friend(X, Y).
+    0.5 lives(X, bonn) => smokes(X).
+    0.8 :: smokes(X) :- lives(X, rome).
+""")
+
+
+def small(seed: int, *, share: float = 0.4, names: tuple[str, ...] = ("smokes", "friend", "lives")) -> rw.KnowledgeBase:
+    draw = random.Random(seed)
+    builder = KnowledgeBaseBuilder(RULES.predicates)
+    domains = {"person": PEOPLE, "town": TOWNS}
+    for kind, labels in domains.items():
+        for label in labels:
+            builder.entity(label, type=kind)
+    for declaration in RULES.predicates:
+        for args in product(*(domains[kind] for kind in declaration.types)):
+            if declaration.name in names and draw.random() < share:
+                builder.add(declaration.name, args, truth=draw.random() < 0.6)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("closed", [(), ("lives",)])
+def test_without_an_encoder_it_is_plain_mean_field(seed, closed):
+    kb = small(seed)
+    prior = {"smokes": -0.3, "friend": 0.2, "lives": -1.0}
+    model = MarkovLogic(RULES, iterations=4, damping=0.3, tolerance=None, prior=prior, closed=closed, weights="one")
+    found = model.fit(kb).predict(["smokes", "friend", "lives"] if not closed else ["smokes", "friend"])
+    predicates = {each.name: each for each in RULES.predicates}
+    domains = {"person": PEOPLE, "town": TOWNS}
+    evidence = {(name, tuple(args)): int(truth) for truth in (True, False) for name, args in kb.facts(truth=truth)}
+    every = list(atoms(predicates, domains))
+    for atom in every:
+        if atom[0] in closed:
+            evidence.setdefault(atom, 0)
+    potentials = {atom: [0.0, prior[atom[0]]] for atom in every}
+    formulas = [(each.weight, each.formula) for each in RULES.formulas]
+    formulas.append((1.0, rw.parse_formula("lives(X, rome) => smokes(X)")))
+    wanted = mean_field(formulas, predicates, domains, potentials, evidence, iterations=4, damping=0.3)
+    assert {(each.predicate, each.args) for each in found} == {atom for atom in every if atom not in evidence}
+    for each in found:
+        low, high = wanted[each.predicate, each.args]
+        assert each.logit == pytest.approx(high - low, abs=1e-4)
+    assert [each.logit for each in found] == sorted((each.logit for each in found), reverse=True)
+
+
+def test_it_is_the_layer():
+    kb = small(3)
+    model = MarkovLogic(RULES, iterations=3, damping=0.0, tolerance=None).fit(kb)
+    domains = {"person": PEOPLE, "town": TOWNS}
+    layer = LogicLayer(RULES, domains, 3)
+    zeros = {each.name: torch.zeros([len(domains[kind]) for kind in each.types]) for each in RULES.predicates}
+    wanted = layer(zeros, {name: kb.tensor(name) for name in zeros})
+    for each in model.predict(["friend"]):
+        place = tuple(PEOPLE.index(name) for name in each.args)
+        assert each.logit == pytest.approx(float(wanted["friend"][place]), abs=1e-5)
+
+
+@pytest.mark.parametrize("encoder", ["none", "embedding", "gnn"])
+def test_a_sample_of_all_entities_is_the_full_run(encoder):
+    kb = small(1)
+    full = MarkovLogic(RULES, encoder=encoder, sample=None).fit(kb).predict(["smokes", "friend"])
+    sampled = MarkovLogic(RULES, encoder=encoder, sample=4).fit(kb).predict(["smokes", "friend"])
+    assert [str(each) for each in full] == [str(each) for each in sampled]
+    assert [each.logit for each in full] == pytest.approx([each.logit for each in sampled], abs=1e-6)
+
+
+def chain(length: int) -> rw.KnowledgeBase:
+    return rw.KnowledgeBase.from_facts(
+        [("smokes", "p0"), *(("friend", f"p{n}", f"p{n + 1}") for n in range(length - 1))]
+    )
+
+
+def test_samples_cover_all_queries_and_keep_to_their_size():
+    kb = chain(60)
+    rules = rw.parse_rules("2.0 smokes(X) & friend(X, Y) => smokes(Y). 0.1 friend(X, p7) => smokes(X).")
+    model = MarkovLogic(rules, sample=9, closed=["friend"], prior=-1.0, seed=3).fit(kb)
+    found = model.predict(["smokes"])
+    assert len(found) == 59
+    assert len(model.convergence_) > 5
+    network = model._network
+    world = network.facts.worlds()[0]
+    columns = {"smokes": (world["entity"],)}
+    seen = set()
+    for members in covering(network, world, columns, np.random.default_rng(0)):
+        assert len(members["entity"]) == 9
+        assert kb.domains["entity"].id_of("p7") in members["entity"]
+        seen |= set(members["entity"].tolist())
+    assert seen == set(world["entity"].tolist())
+
+
+def test_memory_decides_about_samples():
+    kb = chain(300)
+    rules = rw.parse_rules("1.0 friend(X, Y) & friend(Y, Z) => friend(X, Z).")
+    model = MarkovLogic(rules, memory_limit=2**20).fit(kb)
+    network = model._network
+    size = sizes_that_fit(network, network.facts.worlds()[0])["entity"]
+    assert 2 <= size < 300
+    assert len(model.predict([("friend", "p0", "p2"), ("friend", "p7", "p250")])) == 2
+    with pytest.raises(MemoryLimitError):
+        MarkovLogic(rules, memory_limit=2**20, sample=None).fit(kb).predict(["friend"])
+
+
+def documents() -> rw.KnowledgeBase:
+    builder = KnowledgeBaseBuilder()
+    for world, size in (("one", 3), ("two", 4)):
+        builder.world(world)
+        for number in range(size - 1):
+            builder.add("friend", [f"{world}{number}", f"{world}{number + 1}"], world=world)
+        builder.add("smokes", [f"{world}0"], world=world)
+    return builder.build()
+
+
+def test_worlds_are_networks_of_their_own():
+    kb = documents()
+    rules = rw.parse_rules("1.5 smokes(X) & friend(X, Y) => smokes(Y). -0.2 smokes(X) & smokes(Y).")
+    found = MarkovLogic(rules, tolerance=None).fit(kb).predict(["smokes"])
+    alone = rw.KnowledgeBase.from_facts([("smokes", "one0"), ("friend", "one0", "one1"), ("friend", "one1", "one2")])
+    wanted = {str(each): each.logit for each in MarkovLogic(rules, tolerance=None).fit(alone).predict(["smokes"])}
+    assert len(found) == 5
+    assert {str(each): each.logit for each in found if "one" in str(each)} == pytest.approx(wanted, abs=1e-5)
+    with pytest.raises(DataError, match="different worlds"):
+        MarkovLogic(rules).fit(kb).predict([("friend", "one0", "two1")])
+
+
+def test_labels_of_queries_change_nothing():
+    kb = small(2)
+    asked = KnowledgeBaseBuilder(RULES.predicates)
+    swapped = KnowledgeBaseBuilder(RULES.predicates)
+    for number, each in enumerate(MarkovLogic(RULES).fit(kb).predict(["friend", "smokes"])):
+        asked.add(each.predicate, each.args, truth=number % 3 == 0)
+        swapped.add(each.predicate, each.args, truth=number % 3 != 0)
+    model = MarkovLogic(RULES).fit(kb)
+    assert str(model.predict(asked.build())) == str(model.predict(swapped.build()))
+
+
+def test_density_and_scaling():
+    kb = chain(20)
+    rules = rw.parse_rules("1.0 smokes(X) & friend(Y, Z) => smokes(Y). 1.0 smokes(X) & friend(X, Y) => smokes(Y).")
+    plain = MarkovLogic(rules, closed=["friend"]).fit(kb)
+    scaled = MarkovLogic(rules, closed=["friend"], scaling="messages", prior="density").fit(kb)
+    assert [each.weight for each in plain.rules_.formulas] == [1, 1]
+    first, second = (each.weight for each in scaled.rules_.formulas)
+    assert first < 0.5
+    assert second == 1
+    squared = MarkovLogic(rules, closed=["friend"], scaling="messages", scaling_power=2.0, prior="density").fit(kb)
+    assert [each.weight for each in squared.rules_.formulas] == pytest.approx([first**2, 1])
+    logits = [each.logit for each in scaled.predict(["smokes"])]
+    assert max(logits) < max(each.logit for each in plain.predict(["smokes"]))
+
+
+def test_weights_are_learned_from_hidden_facts():
+    random_bits = random.Random(0)
+    facts, false = [], []
+    for number in range(40):
+        name = f"p{number}"
+        sick = random_bits.random() < 0.5
+        facts.append(("coughs", name)) if sick else facts.append(("runs", name))
+        facts.append(("ill", name)) if sick != (random_bits.random() < 0.1) else false.append(name)
+    kb = rw.KnowledgeBase.from_facts(facts)
+    rules = rw.parse_rules("learn coughs(X) => ill(X). learn runs(X) => ill(X). 0.5 runs(X) => !coughs(X).")
+    model = MarkovLogic(rules, closed="listed", weight_epochs=60, seed=1).fit(kb)
+    first, second, third = model.rules_.formulas
+    assert first.weight > 1
+    assert second.weight < 0
+    assert third.weight == 0.5
+    assert model.losses_["weights"][-1] < model.losses_["weights"][0]
+    latent = rw.parse_rules("1.0 coughs(X) => ill(X). 1.0 coughs(X) => tired(X). 1.0 tired(X) => ill(X).")
+    held = MarkovLogic(latent, closed="listed", weight_epochs=5, learn_weights=True).fit(kb).rules_.formulas
+    assert [each.weight == 1 for each in held] == [False, True, True]  # nothing is known of who is tired
+    with pytest.raises(DataError, match="nothing to learn weights from"):
+        MarkovLogic(rw.parse_rules("learn a(X) => b(X).")).fit(kb)
+
+
+@pytest.mark.parametrize("training", ["distill", "end_to_end", "scores"])
+@pytest.mark.parametrize("encoder", ["embedding", "gnn"])
+def test_training_is_repeatable_and_lowers_the_loss(encoder, training):
+    kb = small(5)
+    options = {"encoder": encoder, "training": training, "epochs": 30, "seed": 4, "rate": 0.02}
+    one, two = (MarkovLogic(RULES, **options).fit(kb) for _ in range(2))
+    assert str(one.predict(["friend"])) == str(two.predict(["friend"]))
+    losses = one.losses_["encoder"]
+    assert len(losses) == 30
+    if training != "distill":  # whose target moves
+        assert sum(losses[-10:]) < sum(losses[:10])
+
+
+def test_distillation_carries_rules_to_where_they_do_not_reach():
+    facts = []
+    for number in range(20):
+        facts += [("parent", f"m{number}", f"k{number}"), ("trousers", f"m{number}", f"k{number}")]
+        facts += [("aunt", f"w{number}", f"k{number}"), ("skirt", f"w{number}", f"k{number}")]
+    facts += [("trousers", "x", "k0"), ("skirt", "y", "k0")]
+    kb = rw.KnowledgeBase.from_facts(facts)
+    rules = rw.parse_rules("2.0 parent(X, Y) => male(X). 2.0 aunt(X, Y) => !male(X).")
+    bare = MarkovLogic(rules, closed="listed").fit(kb).predict(["male(x)", "male(y)"])
+    assert bare[0].logit == bare[1].logit == 0
+    model = MarkovLogic(rules, closed="listed", encoder="gnn", training="distill", epochs=60).fit(kb)
+    assert str(model.predict(["male(x)", "male(y)"])[0]) == "male(x)"
+
+
+def test_convergence_is_reported():
+    rules = rw.parse_rules("2.0 !(inside(X) & inside(Y)).")
+    kb = rw.KnowledgeBase.from_facts([("known", f"p{n}") for n in range(6)])
+    wild, tame = MarkovLogic(rules, damping=0.0, prior=8.0), MarkovLogic(rules, damping=0.7, iterations=100, prior=8.0)
+    for model in (wild, tame):
+        model.fit(kb).predict(["inside"])
+    assert not wild.convergence_[0].converged
+    assert tame.convergence_[0].converged
+
+
+def test_progress_and_explanation():
+    told = []
+    model = MarkovLogic(RULES, encoder="gnn", training="distill", epochs=3, progress=lambda *each: told.append(each))
+    model.fit(small(0)).predict(["smokes"])
+    assert ("training the encoder", 3, 3) in told
+    assert ("inferring", 1, 1) in told
+    assert "smokes(ann)" in model.explain("smokes(ann)")
+
+
+def test_the_form_of_results():
+    kb = small(0)
+    found = MarkovLogic(RULES).fit(kb).predict(["smokes", ("friend", "ann", "bob"), "friend(bob, cid)"])
+    assert found.predicates == ("smokes", "friend")
+    assert found.top(2) == found[:2]
+    assert [each.predicate for each in found.of("friend")] == ["friend", "friend"]
+    assert str(found).count("\n") == len(found)
+    assert "atoms of smokes, friend" in repr(found)
+    assert Marginal("p", ("a",), -800.0).probability == 0
+    lines = scores_text(found).splitlines()
+    assert len(lines) == len(found) + 1
+    with pytest.raises(RulewrightError, match="unknown predicate 'smoke'"):
+        found.of("smoke")
+
+
+def test_triples_have_one_type_whatever_rules_declare():
+    kb = rw.KnowledgeBase.from_triples([("ann", "friend", "bob")])
+    rules = rw.parse_rules("predicate smokes(person). predicate friend(person, person). 1.0 friend(X, Y) => smokes(X).")
+    assert len(MarkovLogic(rules).fit(kb).predict(["smokes"])) == 2
+
+
+def test_entities_that_only_queries_name():
+    kb = rw.KnowledgeBase.from_facts([("friend", "ann", "bob")])
+    more = with_entities_of(kb, rw.KnowledgeBase.from_facts([("friend", "cid", "ann")]))
+    assert more.domains["entity"].labels.tolist() == ["ann", "bob", "cid"]
+    assert more.tuples("friend") == [("ann", "bob")]
+    assert with_entities_of(kb, kb) is kb
+    assert with_entities_of(kb, ["friend"]) is kb
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encoder": "big"}, "encoder must be one of none, embedding, gnn, got 'big'"),
+        ({"training": "distill"}, "needs an encoder"),
+        ({"closed": "all"}, "closed must be names of predicates or 'listed'"),
+        ({"closed": ["nothing"]}, "unknown predicate 'nothing'"),
+        ({"prior": "low"}, "prior must be a number"),
+        ({"prior": {"nothing": 1.0}}, "unknown predicate 'nothing'"),
+        ({"scaling": "big"}, "scaling must be one of"),
+        ({"scaling_power": 0.0}, "scaling_power must be > 0"),
+        ({"sample": 0}, "sample must be a number >= 1"),
+        ({"hidden": 1.0}, r"hidden must lie in \[0, 1\)"),
+        ({"rate": 0}, "rate must be > 0"),
+        ({"epochs": -1}, "epochs must be >= 0"),
+        ({"learn_weights": True, "iterations": 0}, "learn_weights needs iterations >= 1"),
+        ({"trust": 2.0}, r"trust must lie in \[0, 1\]"),
+        ({"size": 0}, "size must be >= 1"),
+        ({"depth": 3}, "unknown option 'depth'"),
+        ({"damping": 1.0}, r"damping must lie in \[0, 1\)"),
+        ({"iterations": -1}, "iterations must be >= 0"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(RulewrightError, match=message):
+        MarkovLogic(RULES, **options).fit(small(0)).predict(["smokes"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ([], "there are no queries"),
+        (["smoke"], "unknown predicate 'smoke'"),
+        (["smokes(ann, bob)"], "smokes has 1 arguments, a query gives it 2"),
+        (["smokes(X)"], "X is a variable"),
+        (["smokes(zoe)"], "unknown person 'zoe'"),
+        (["!smokes(ann)"], "a query is an atom"),
+    ],
+)
+def test_wrong_queries(asked, message):
+    model = MarkovLogic(RULES).fit(small(0))
+    with pytest.raises(RulewrightError, match=message):
+        model.predict(asked)
+
+
+def test_wrong_rules_and_order():
+    with pytest.raises(DataError, match="comes first"):
+        MarkovLogic(RULES).predict(["smokes"])
+    with pytest.raises(DataError, match="the facts have"):
+        MarkovLogic(rw.parse_rules("predicate smokes(town). 1.0 smokes(X).")).fit(small(0))
+    with pytest.raises(DataError, match="has classes or numbers"):
+        MarkovLogic(rw.parse_rules("predicate label(person) in {a, b}. 1.0 label(X) in {a}.")).fit(small(0))
+    with pytest.raises(DataError, match="has no entities"):
+        MarkovLogic(rw.parse_rules("predicate old(house). 1.0 old(X).")).fit(small(0))
+
+
+def test_the_first_that_is_not_told_apart_from_the_best_is_chosen():
+    draw = random.Random(0)
+    for _ in range(50):
+        scores = [[draw.random() for _ in range(3)] for _ in range(6)]
+        top = max(scores, key=sum)
+        told_apart = []
+        for each in scores:
+            short = [one - other for one, other in zip(top, each, strict=True)]
+            middle = sum(short) / 3
+            told_apart.append(middle > (sum((one - middle) ** 2 for one in short) / 2 / 3) ** 0.5)
+        assert first_within_error(scores) == told_apart.index(False)
+    assert first_within_error([[1.0, 1.0], [1.0, 1.0]]) == 0
+
+
+def test_selection_hides_a_predicate():
+    facts = [("parent", f"a{n}", f"b{n}") for n in range(8)] + [("child", f"b{n}", f"a{n}") for n in range(8)]
+    kb = rw.KnowledgeBase.from_facts(facts)
+    rules = rw.parse_rules("1.0 parent(X, Y) => child(Y, X). 1.0 child(X, Y) => parent(Y, X).")
+    kept, hidden = split_predicate(kb, "child", share=0.25)
+    assert [part.count("child") for part in (kept, hidden)] == [6, 2]
+    assert kept.count("parent") == 8
+    assert hidden_score(rules, kb, "child", {"closed": "listed"}) == 1
+    assert telling_predicates(rules, kb) == ["parent", "child"]
+    same = rw.KnowledgeBase.from_facts([*facts, ("same", "a0", "a0"), ("same", "a1", "a1")])
+    named = rw.parse_rules("1.0 parent(X, Y) => !same(X, Y).")
+    assert telling_predicates(named, same) == ["parent"]
+    choice = choose(rules, kb, [{"iterations": 0}, {"closed": "listed"}])
+    assert choice.best == {"closed": "listed"}
+    assert choice.scores[0] < 0.1
+    with pytest.raises(DataError, match="no candidates"):
+        choose(rules, kb, [])
+    empty = RuleSet([], predicates=[PredicateDeclaration("child", ("entity", "entity"))])
+    with pytest.raises(DataError, match="nothing can be hidden"):
+        choose(empty, kb, [{}])
+
+
+@needs_data
+def test_smoke(monkeypatch):
+    from rulewright.evaluate.classification import average_precision
+
+    monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
+    kb, rules = rw.datasets.load("smoke"), rw.datasets.rules_of("smoke")
+    queries = kb.split("queries")
+    found = MarkovLogic(rules, iterations=20).fit(kb).predict(queries)
+    assert len(found) == 63
+    assert (
+        average_precision(
+            [each.logit for each in found], [queries.contains(each.predicate, *each.args) for each in found]
+        )
+        == 1
+    )

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from real_data import DATA, needs_data
+from scipy import sparse
+
+from rulewright import KnowledgeBase, datasets
+from rulewright.engine.evidence import WAYS, Evidence, RuleTable
+from rulewright.engine.walks import Graph
+from rulewright.errors import DataError, FileError, RulewrightError
+from rulewright.evaluate.ranking import evaluate_ranking
+from rulewright.learn.path_mixture.learner import PathMixture
+from rulewright.learn.path_mixture.weighing import LOSSES, Examples, Questions, _highest, examples, fit_weights, loss_of
+from rulewright.logic import parse_rules
+from rulewright.reason.rank import RuleRanker
+
+
+def uncles(families=30):
+    """Uncles follow from parents and brothers; what the last family's uncle is must be inferred."""
+    facts = []
+    for n in range(families):
+        facts += [(f"child{n}", "parent", f"father{n}"), (f"father{n}", "brother", f"uncle{n}")]
+        facts += [(f"child{n}", "likes", f"child{(n * 7) % families}")]
+        if n < families - 1:
+            facts.append((f"child{n}", "uncle", f"uncle{n}"))
+    return KnowledgeBase.from_triples(facts)
+
+
+@pytest.mark.parametrize("ways", WAYS)
+def test_a_composition_is_learned_and_read_back(ways):
+    kb = uncles()
+    mixture = PathMixture(targets=["uncle"], max_length=2, ways=ways).fit(kb)
+    assert mixture.ranker_.answers("uncle", "child29", 1)[0][0] == "uncle29"
+    assert mixture.ranker_.answers("uncle", "uncle29", 1, inverse=True)[0][0] == "child29"
+    best = mixture.rules_.rules[0]
+    assert str(best).startswith("0.") and "parent(X, V1), brother(V1, Y)" in str(best)
+    again = RuleRanker.of(parse_rules(str(mixture.rules_)), kb, aggregation="weight")
+    everyone = np.arange(kb.n_entities)
+    for inverse in (False, True):
+        expected = mixture.scores("uncle", everyone, inverse=inverse)
+        np.testing.assert_allclose(again.scores("uncle", everyone, inverse=inverse), expected, atol=1e-9)
+
+
+def test_a_relation_is_no_evidence_for_itself():
+    random = np.random.default_rng(0)
+    pairs = {(int(a), int(b)) for a, b in random.integers(0, 40, (60, 2))}
+    kb = KnowledgeBase.from_triples([(f"a{a}", "r", f"b{b}") for a, b in sorted(pairs)])
+    mixture = PathMixture(max_length=3, constants=0).fit(kb)
+    for target in mixture.learned_.values():  # r · r⁻¹ · r would always fire if the fact itself were there
+        row = [number for number, path in enumerate(target.table.paths) if len(path) == 3]
+        used = np.isin(target.table.path, row)
+        assert target.support[used].sum() < target.body[used].sum() / 2 or not used.any()
+
+
+def test_given_paths_are_weighed_and_no_others(tmp_path):
+    kb = uncles()
+    parent, brother, likes, _ = (2 * kb.number_of(name) for name in ("parent", "brother", "likes", "uncle"))
+    given = {"uncle": [(parent, brother), (likes,)]}
+    mixture = PathMixture(targets=["uncle"], paths=given, constants=0, folder=tmp_path).fit(kb)
+    assert mixture.ranker_.answers("uncle", "child29", 1)[0][0] == "uncle29"
+    assert mixture.ranker_.answers("uncle", "uncle29", 1, inverse=True)[0][0] == "child29"
+    used = {path for target in mixture.learned_.values() for path in target.table.paths}
+    assert used == {(), (parent, brother), (likes,), (brother + 1, parent + 1), (likes + 1,)}
+    with pytest.raises(FileError, match="other facts or options"):
+        PathMixture(targets=["uncle"], paths={"uncle": []}, constants=0, folder=tmp_path).fit(kb)
+    with pytest.raises(RulewrightError, match="unclee"):
+        PathMixture(paths={"unclee": [(parent, brother)]}).fit(kb)
+    silent = PathMixture(targets=["uncle"], paths={"uncle": [(brother, brother)]}, constants=0).fit(kb)
+    assert (silent.scores("uncle", np.arange(kb.n_entities)) <= 0).all()  # nobody is their own uncle, that is all
+
+
+def test_it_goes_on_where_it_stopped(tmp_path):
+    kb = uncles(10)
+    first = PathMixture(folder=tmp_path, targets=["uncle"]).fit(kb)
+    (tmp_path / "target_1.npz").unlink(missing_ok=True)
+    second = PathMixture(folder=tmp_path, targets=["uncle"]).fit(kb)
+    assert str(first.rules_) == str(second.rules_)
+    with pytest.raises(FileError, match="other facts or options"):
+        PathMixture(folder=tmp_path, targets=["uncle"], l2=3.0).fit(kb)
+
+
+def test_directions_share_what_they_learned(tmp_path):
+    kb = uncles(10)
+    options = {"folder": tmp_path, "targets": ["uncle"], "constants": 0}
+    alone, shared = PathMixture(**options).fit(kb), PathMixture(**options, shared=0.5).fit(kb)
+    everyone = np.arange(kb.n_entities)
+    ahead, back = (alone.scores("uncle", everyone, inverse=inverse) for inverse in (False, True))
+    np.testing.assert_allclose(shared.scores("uncle", everyone), ahead + 0.5 * back.T, atol=1e-9)
+    np.testing.assert_allclose(shared.scores("uncle", everyone, inverse=True), back + 0.5 * ahead.T, atol=1e-9)
+    assert RuleRanker.of(shared.rules_, kb, aggregation="weight").answers("uncle", "child9", 1)[0][0] == "uncle9"
+    with pytest.raises(DataError, match="shared must lie in 0 … 1"):
+        PathMixture(shared=2.0)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(DataError, match="unknown option 'length'"):
+        PathMixture(length=2)
+    with pytest.raises(DataError, match="max_length must lie in 1 … 5, got 6"):
+        PathMixture(max_length=6)
+    with pytest.raises(DataError, match="ways must be one of"):
+        PathMixture(ways="often")
+    with pytest.raises(DataError, match="loss must be one of"):
+        PathMixture(loss="square")
+    with pytest.raises(DataError, match="no paths to learn from"):
+        PathMixture().fit(KnowledgeBase.from_facts([("tall", "ann")]))
+    with pytest.raises(RulewrightError, match="unknown predicate 'nothing'"):
+        PathMixture(targets=["nothing"]).fit(uncles(3))
+
+
+def tiny(seed, questions=4, candidates=5, rules=3):
+    random = np.random.default_rng(seed)
+    table = sparse.csr_array((random.random((questions * candidates, rules)) < 0.4).astype(float))
+    start = np.arange(questions + 1) * candidates
+    return Examples(
+        table,
+        start,
+        start[:-1] + random.integers(0, candidates, questions),
+        random.integers(0, 4, questions).astype(float),
+    )
+
+
+@given(st.integers(0, 200), st.sampled_from(LOSSES))
+@settings(max_examples=30, deadline=None)
+def test_losses_are_those_of_plain_loops(seed, loss):
+    each = tiny(seed)
+    weights = np.random.default_rng(seed + 1).normal(size=3)
+    scores = each.features.toarray() @ weights
+    expected = 0.0
+    for question in range(len(each)):
+        mine = scores[each.start[question] : each.start[question + 1]]
+        own = scores[each.positive[question]]
+        others = [score for place, score in enumerate(mine) if place + each.start[question] != each.positive[question]]
+        others += [0.0] * int(each.silent[question])
+        if loss == "softmax":
+            expected += np.log(np.exp(own) + np.exp(others).sum()) - own
+        elif loss == "logistic":
+            expected += np.mean([np.log1p(np.exp(score - own)) for score in others])
+        else:
+            expected += np.mean([max(0.0, 1 - own + score) for score in others])
+    found, slope = loss_of(loss, each, scores)
+    assert found == pytest.approx(expected)
+    if loss != "margin":
+        for rule in range(3):
+            nudged = weights.copy()
+            nudged[rule] += 1e-6
+            higher = loss_of(loss, each, each.scores(nudged))[0]
+            assert (higher - found) / 1e-6 == pytest.approx((each.transposed @ slope)[rule], abs=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_weights_stay_in_their_bounds_and_lower_the_loss(loss):
+    each = tiny(3)
+    zero = np.zeros(3)
+    weights, _ = fit_weights(each, zero, lower=zero, upper=np.array([np.inf, np.inf, 0.5]), loss=loss, l2=0.01)
+    assert (weights >= 0).all() and weights[2] <= 0.5
+    before, after = (loss_of(loss, each, each.scores(w))[0] for w in (zero, weights))
+    assert after <= before
+
+
+graphs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), min_size=4, max_size=16)
+
+
+@given(graphs, st.sampled_from([1, 3, 64]))
+@settings(max_examples=30, deadline=None)
+def test_examples_are_built_on_the_graph_without_each_fact(facts, block):
+    kb = KnowledgeBase.from_triples([(f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(facts)])
+    graph = Graph.of(kb)
+    before, after = graph.edges(0)
+    paths = [(1,), (2,), (0, 1, 0), (2, 0), (0, 0)]
+    paths = [path for path in paths if max(path) < 2 * graph.relations]
+    table = RuleTable.of_paths(0, paths)
+    questions = Questions.of(0, before, after, (before, after))
+
+    def columns(row, right, rule, truth):
+        return rule, truth
+
+    found = examples(
+        Evidence(graph, table), questions, columns, len(paths), np.ones(len(paths)), hide=True, block=block
+    )
+    name = next(iter(kb.predicates))
+    for place, (h, t) in enumerate(zip(before, after, strict=True)):
+        rest = kb.tables()["ee"]
+        keep = ~((rest.predicate == 0) & (rest.columns[0] == h) & (rest.columns[1] == t))
+        without = Graph(rest.kept(keep), kb.n_entities, len(kb.predicates))
+        known = set(after[before == h].tolist()) - {int(t)}
+        expected = {}
+        for number, path in enumerate(paths):
+            for y in without.walk(np.array([h]), path).indices.tolist():
+                if y not in known:
+                    expected.setdefault(y, set()).add(number)
+        rows = range(found.start[place], found.start[place + 1])
+        got = sorted(tuple(found.features[[row]].indices.tolist()) for row in rows)
+        assert sorted(map(sorted, got)) == sorted(map(sorted, expected.values())), name
+        own = found.positive[place]
+        assert set(found.features[[own]].indices.tolist() if own >= 0 else ()) == expected.get(int(t), set())
+        assert found.silent[place] == kb.n_entities - len(known) - len(expected)
+
+
+@given(st.lists(st.lists(st.integers(-1, 4), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 7))
+@settings(max_examples=40, deadline=None)
+def test_the_highest_candidates_are_those_of_a_sort(rows, most):
+    found = _highest(np.array(rows, dtype=float), most)
+    for row, kept in zip(rows, found, strict=True):
+        bound = sorted(row, reverse=True)[most - 1] if most <= len(row) else 0
+        assert kept.tolist() == [score > 0 and score >= bound for score in row]
+
+
+@needs_data
+def test_umls_is_completed(monkeypatch):
+    monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
+    kb = datasets.load("umls")
+    targets = ["affects", "treats"]
+    mixture = PathMixture(targets=targets, max_length=2, max_paths=100, constants=0, prior=0.05).fit(kb)
+    assert evaluate_ranking(mixture, kb, "test", relations=targets).mrr > 0.8

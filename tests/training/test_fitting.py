@@ -1,0 +1,87 @@
+"""The loop for any network: it learns, stops, resumes bit for bit, and refuses another run's folder."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from rulewright.errors import DataError
+from rulewright.training.fitting import fit
+from rulewright.training.settings import TrainingSettings
+
+GENERATOR = torch.Generator().manual_seed(0)
+EXAMPLES = [(x, x.sum() > 0) for x in torch.randn(12, 3, generator=GENERATOR)]
+
+
+def model() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
+
+
+def fitted(network, *, score=None, folder=None, progress=None, **options):
+    def loss(batch):
+        logits = network(torch.stack([each for each, _ in batch])).squeeze(-1)
+        value = nn.functional.binary_cross_entropy_with_logits(logits, torch.stack([y for _, y in batch]).float())
+        return value, {"loss": value}
+
+    def accuracy() -> float:
+        assert not network.training
+        with torch.no_grad():
+            return -loss(EXAMPLES)[0].item()
+
+    settings = TrainingSettings(**{"epochs": 6, "rate": 0.05, "batch_size": 4, **options})
+    return fit(
+        network,
+        EXAMPLES,
+        loss,
+        lengths=[1] * len(EXAMPLES),
+        settings=settings,
+        identity={"variant": "x"},
+        score=score or accuracy,
+        folder=folder,
+        progress=progress,
+    )
+
+
+def test_it_learns_and_keeps_the_best():
+    network = model()
+    result = fitted(network, patience=None)
+    assert len(result.history) == 6
+    assert result.best_score == max(each.score for each in result.history)
+    assert result.history[-1].losses["loss"] < result.history[0].losses["loss"]
+    scores = iter([1.0, 3.0, 2.0, 2.0, 2.0, 2.0])
+    assert fitted(model(), score=lambda: next(scores), patience=2).best_epoch == 2
+
+
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, stop):
+    whole = model()
+    expected = fitted(whole)
+
+    def interrupt(record, best):
+        if record.epoch == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fitted(model(), folder=tmp_path, progress=interrupt)
+    resumed = model()
+    found = fitted(resumed, folder=tmp_path)
+    assert [each.score for each in found.history] == [each.score for each in expected.history]
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True)
+    )
+    again = model()
+    assert fitted(again, folder=tmp_path).history == found.history
+    with pytest.raises(DataError, match="holds another run"):
+        fitted(model(), folder=tmp_path, rate=0.01)
+
+
+def test_nothing_and_not_finite():
+    with pytest.raises(DataError, match="nothing to train on"):
+        fit(model(), [], None, lengths=[], settings=TrainingSettings(), identity={}, score=float)
+    network = model()
+    with torch.no_grad():
+        network[0].weight.fill_(float("nan"))
+    with pytest.raises(DataError, match="not finite"):
+        fitted(network)
