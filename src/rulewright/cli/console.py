@@ -48,8 +48,8 @@ def _table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "", tota
     table = Table(
         title=escape(title) if title else None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
-    for place, column in enumerate(columns):
-        numeric = all(isinstance(row[place], int | float) for row in rows) and bool(rows)
+    for position, column in enumerate(columns):
+        numeric = all(isinstance(row[position], int | float) for row in rows) and bool(rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in rows:
         table.add_row(*map(_cell, row))
@@ -66,24 +66,31 @@ def _cell(value: object) -> str:
 
 
 @contextmanager
-def progress(text: str) -> Iterator[Callable[..., None]]:
-    """Show a bar with an estimate of the time left while work goes on; nothing where no one watches.
+def progress(title: str = "") -> Iterator[Callable[..., None]]:
+    """Show a bar with the stage and an estimate of the time left while work goes on; nothing where no one watches.
 
-    Yields ``advance(done, total)``.
+    Yields a `rulewright.checks.Progress`: ``report(stage, done, total)``. ``title`` stands there before the first call.
     """
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
-    with _bar() as bar:
-        task = bar.add_task(text, total=None)
-
-        def advance(done: int, total: int, *_: Any) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield advance
+    with _make_bar() as bar:
+        yield _Report(bar, title)
 
 
-def _bar() -> Progress:
+class _Report:
+    """Sets a bar to what is reported."""
+
+    def __init__(self, bar: Progress, title: str) -> None:
+        self._bar, self._title = bar, title
+        self._task = bar.add_task(title, total=None)
+
+    def __call__(self, *call: Any) -> None:
+        stage, done, total = call if len(call) == 3 else (self._title, *call)
+        self._bar.update(self._task, description=escape(str(stage)), completed=done, total=total)
+
+
+def _make_bar() -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -91,10 +98,10 @@ def _bar() -> Progress:
 
 
 @contextmanager
-def live_rules(text: str, limit: int = 10) -> Iterator[tuple[Callable[..., None], Callable[[Sequence[Rule]], None]]]:
+def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Callable[..., None], Callable[[Sequence[Rule]], None]]]:
     """Show a bar and below it the best rules so far while a learner works; nothing where no one watches.
 
-    Yields ``advance(done, total)`` and ``show(rules)``, which is told rules as they come.
+    Yields ``report(stage, done, total)`` and ``show(rules)``, which takes rules as they come.
     """
     if not sys.stderr.isatty():
         yield (lambda *_: None), (lambda *_: None)
@@ -102,29 +109,23 @@ def live_rules(text: str, limit: int = 10) -> Iterator[tuple[Callable[..., None]
     from rich.console import Group
     from rich.live import Live
 
-    bar = _bar()
-    task = bar.add_task(text, total=None)
+    bar = _make_bar()
     best: list[Rule] = []
-    counted = 0
+    count = 0
     with Live(bar, console=bar.console, transient=True) as live:
 
-        def advance(done: int, total: int, *_: Any) -> None:
-            bar.update(task, completed=done, total=total)
-
         def show(rules: Sequence[Rule]) -> None:
-            nonlocal best, counted
-            counted += len(rules)
+            nonlocal best, count
+            count += len(rules)
             best = sorted([*best, *rules], key=lambda rule: (-rule.confidence, -(rule.support or 0)))[:limit]
             rows = [
                 (rule.confidence, rule.support or "", f"{rule.head} :- {', '.join(map(str, rule.body))}")
                 for rule in best
             ]
-            table = _table(
-                ("confidence", "support", "rule"), rows, title=f"{counted:,} rules so far, the best of them:"
-            )
+            table = _table(("confidence", "support", "rule"), rows, title=f"{count:,} rules so far, the best of them:")
             live.update(Group(bar, table), refresh=True)
 
-        yield advance, show
+        yield _Report(bar, title), show
 
 
 def warn(text: str) -> None:
@@ -136,8 +137,8 @@ def experiment_names(incomplete: str) -> list[str]:
     """Return the experiments, and their families, that begin so."""
     from rulewright.papers import experiments
 
-    found = experiments()
-    names = {*found, *(each.family for each in found.values())}
+    by_name = experiments()
+    names = {*by_name, *(experiment.family for experiment in by_name.values())}
     return sorted(name for name in names if name.startswith(incomplete))
 
 

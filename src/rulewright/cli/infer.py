@@ -79,7 +79,7 @@ def infer(
             scaling=scaling,
             learn_weights=learn_weights,
             seed=seed,
-            progress=lambda _, done, total: advance(done, total),
+            progress=advance,
             **options,
         ).fit(kb)
         found = model.predict(asked)

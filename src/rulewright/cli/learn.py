@@ -165,7 +165,7 @@ def _filled(kb: KnowledgeBase, templates: str, targets: list[str] | None, folder
             targets=targets,
             seed=seed,
             folder=folder,
-            progress=lambda _, done, total: advance(done, total),
+            progress=advance,
         )
         return learner.fit(kb).rules_
 
@@ -188,7 +188,7 @@ def _written(
             targets=targets,
             seed=seed,
             folder=folder,
-            progress=lambda _, done, total: advance(done, total),
+            progress=advance,
             **options,
         )
         return learner.fit(kb).rules_
