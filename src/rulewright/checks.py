@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -129,6 +129,36 @@ class Flag:
     def complaint(self, value: object) -> str | None:
         """Return what the value must be, or None where it is fine."""
         return None if isinstance(value, bool) else "be True or False"
+
+
+@dataclass(frozen=True)
+class Names:
+    """A list of names, such as relations; None is all of them.
+
+    >>> check_parameter("targets", "likes", Names())
+    Traceback (most recent call last):
+    ...
+    rulewright.errors.DataError: targets must be a list of names or None, got 'likes'
+    """
+
+    def complaint(self, value: object) -> str | None:
+        """Return what the value must be, or None where it is fine."""
+        is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
+        fits = value is None or (is_list and all(isinstance(name, str) for name in value))  # type: ignore[attr-defined]
+        return None if fits else "be a list of names or None"
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """What `read_memory_limit` reads."""
+
+    def complaint(self, value: object) -> str | None:
+        """Return what the value must be, or None where it is fine."""
+        try:
+            read_memory_limit(value)  # type: ignore[arg-type]
+        except DataError:
+            return "be bytes or a text such as '2GB' or '500MiB'"
+        return None
 
 
 def check_parameter(name: str, value: object, rule: ParameterRule) -> None:

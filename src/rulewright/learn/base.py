@@ -22,7 +22,8 @@ class Learner(BaseEstimator):  # type: ignore[misc]
 
     - takes keyword-only parameters, assigns each to the attribute of its name and calls `_check_parameters`;
     - names in ``_parameter_rules`` which values each may have;
-    - implements `fit`, which calls `_check_parameters` again, since ``set_params`` may have changed them;
+    - annotates in its class what it learns (``rules_: RuleSet``), which before `fit` raises `NotFittedError`;
+    - implements `fit`, which begins with `_check_before_fit`, since ``set_params`` may have changed parameters;
     - reports long work by ``progress(stage, done, total)`` (`rulewright.checks.Progress`).
     """
 
@@ -37,19 +38,14 @@ class Learner(BaseEstimator):  # type: ignore[misc]
         """Refuse parameters that cannot mean what was intended."""
         check_parameters(vars(self), self._parameter_rules)
 
-    def _check_facts(self, kb: object) -> None:
-        """Refuse anything but a knowledge base."""
+    def _check_before_fit(self, kb: object) -> None:
+        """Check the parameters again, and refuse to learn from anything but a knowledge base."""
+        self._check_parameters()
         if not isinstance(kb, KnowledgeBase):
             raise DataError(f"fit takes a KnowledgeBase, got {type(kb).__name__}; read_facts and from_triples make one")
 
     def __getattr__(self, name: str) -> Any:
-        """Say that `fit` comes first where something learned is asked for too early."""
-        if name.endswith("_") and not name.startswith("_") and name in _learned_names(type(self)):
+        """Raise `NotFittedError` where something learned, annotated in the class, is read before `fit`."""
+        if name.endswith("_") and any(name in vars(base).get("__annotations__", {}) for base in type(self).__mro__):
             raise NotFittedError(f"{type(self).__name__} has no {name} yet: fit(kb) comes first")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-def _learned_names(cls: type) -> frozenset[str]:
-    """Return the names of what a class learns: its annotations that end in ``_``."""
-    annotated = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})}
-    return frozenset(name for name in annotated if name.endswith("_"))
