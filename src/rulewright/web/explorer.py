@@ -14,8 +14,8 @@ from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.evaluate.rules import Grounding
+from rulewright.inject.pairs.reports import InjectionReport, read_reports
 from rulewright.io import read_facts
-from rulewright.io.injection_reports import InjectionReport, read_reports
 from rulewright.logic import Atom, Head, Membership, Rule, Statement, substitute
 from rulewright.logic import Literal as SignedUnit
 from rulewright.logic.english import english

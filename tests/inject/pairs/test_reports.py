@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import rulewright as rw
-from rulewright.inject.pairs.reports import decoder_report, layer_report
-from rulewright.io.injection_reports import read_reports, write_reports
+from rulewright.inject.pairs.reports import decoder_report, layer_report, read_reports, write_reports
 
 
 def test_a_decoder(tmp_path):

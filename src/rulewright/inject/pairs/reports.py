@@ -1,46 +1,93 @@
-"""Reports of what rules changed, made from a decoder's answer or a layer's last call; the explorer shows them."""
+"""Reports of what rules changed in a network's output, and why; and how many errors that repaired.
+
+A report is made from a decoder's answer or a layer's last call. Saved as JSON, it is shown by the explorer: a list with
+one object for each document, image or batch row::
+
+    {"title": "doc 1", "kind": "decoder", "summary": "2 facts, 1 change",
+     "changes": [{"predicate": "parent_of", "args": ["ann", "bob"], "before": 0.31, "after": 0.92,
+                  "reasons": [{"rule": "parent_of(X, Z) :- …", "grounding": "X = ann, …", "moved": 1.2}]}]}
+
+``before`` and ``after`` are probabilities; where there are only labels, 0 and 1.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from rulewright.errors import DataError
+from rulewright.files import write_text
 from rulewright.inject.pairs.clauses import read_clauses
-from rulewright.inject.pairs.decoded import Change, Decoded
-from rulewright.inject.pairs.joins import ClauseJoins
-from rulewright.io.injection_reports import InjectionReport, Reason, ReportedChange
+from rulewright.inject.pairs.joins import ClauseJoins, Labels
+from rulewright.io.json_shape import Json, dumped, load
 from rulewright.logic import Rule, RuleSet, Statement, quote
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rulewright.inject.layer.layer import LogicLayer
+    from rulewright.inject.pairs.decoded import Change, Decoded
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A rule that moved an atom, the grounding that did most, and by how much (log-odds) where that is known."""
+
+    rule: str
+    grounding: str = ""
+    moved: float | None = None
+
+
+@dataclass(frozen=True)
+class ReportedChange:
+    """An atom whose probability the rules changed; ``value`` is its class where it has classes."""
+
+    predicate: str
+    args: tuple[str, ...]
+    before: float
+    after: float
+    reasons: tuple[Reason, ...] = ()
+    value: str | None = None
+
+    @property
+    def atom(self) -> str:
+        """The atom in the rule language."""
+        text = f"{quote(self.predicate)}({', '.join(map(quote, self.args))})"
+        return text if self.value is None else f"{text} in {{{quote(self.value)}}}"
+
+
+@dataclass(frozen=True)
+class InjectionReport:
+    """The changes in one document, image or batch row, by a ``"decoder"`` or a ``"layer"``, and a line of summary."""
+
+    title: str
+    injector: str
+    summary: str = ""
+    changes: tuple[ReportedChange, ...] = ()
 
 
 def decoder_report(decoded: Decoded, entities: Sequence[str] | None = None, *, title: str = "") -> InjectionReport:
     """Report the labels that a decoder changed and the groundings that forced it."""
     summary = decoded.report(entities).split("\n", 1)[0]
-    changes = tuple(_decoder_change(each, entities) for each in decoded.changes)
-    return InjectionReport(title, "decoder", summary, changes)
+    return InjectionReport(title, "decoder", summary, tuple(_decoder_change(c, entities) for c in decoded.changes))
 
 
 def _decoder_change(change: Change, entities: Sequence[str] | None) -> ReportedChange:
-    def named(number: int) -> str:
-        return str(number) if entities is None else entities[number]
+    def name(entity: int) -> str:
+        return str(entity) if entities is None else entities[entity]
 
-    where = ", ".join(f"{variable} = {quote(named(entity))}" for variable, entity in change.grounding)
+    grounding = ", ".join(f"{variable} = {quote(name(entity))}" for variable, entity in change.grounding)
     rule = "the limit of labels of a pair, or several rules at once" if change.rule is None else str(change.rule)
     return ReportedChange(
         change.relation,
-        (named(change.head), named(change.tail)),
+        (name(change.head), name(change.tail)),
         float(change.before),
         float(change.after),
-        (Reason(rule.split(" @{")[0], where),),
+        (Reason(rule.split(" @{")[0], grounding),),
     )
 
 
@@ -66,58 +113,130 @@ def layer_report(
     >>> change.atom, round(change.before, 2), round(change.after, 2), change.reasons[0].grounding
     ('smokes(bob)', 0.5, 0.87, 'smokes(ann) & friend(ann, bob) => smokes(bob)')
     """
-    found: list[tuple[float, str, tuple[int, ...], int | None, float, float]] = []
+    moves: list[tuple[float, ReportedChange]] = []
     for name in given:
         declaration = layer.grounding.predicates.get(name)
         if declaration is None:
             continue
         classes = declaration.classes
         before, after = (
-            _probabilities(each[name], declaration.arity, row, classes=classes is not None) for each in (given, result)
+            _probabilities(logits[name], declaration.arity, row, has_classes=classes is not None)
+            for logits in (given, result)
         )
-        moved = (after - before).abs()
-        for place in moved.flatten().argsort(descending=True)[:top].tolist():
-            index = _unravelled(place, tuple(moved.shape))
-            chosen = None if classes is None else index[-1]
-            position = index if classes is None else index[:-1]
-            found.append((float(moved[index]), name, position, chosen, float(before[index]), float(after[index])))
-    found.sort(key=lambda each: -each[0])
-    changes = tuple(_layer_change(layer, each, row) for each in found[:top] if each[0] > 0)
+        distances = (after - before).abs()
+        labels = [layer.grounding.names_of(type_name) for type_name in declaration.types]
+        for position in distances.flatten().argsort(descending=True)[:top].tolist():
+            index = tuple(map(int, np.unravel_index(position, tuple(distances.shape))))
+            args = tuple(str(i) if names is None else names[i] for names, i in zip(labels, index, strict=False))
+            value = None if classes is None else classes[index[-1]]
+            change = ReportedChange(name, args, float(before[index]), float(after[index]), (), value)
+            moves.append((float(distances[index]), change))
+    moves.sort(key=lambda move: -move[0])
+    changes = tuple(
+        replace(change, reasons=_layer_reasons(layer, change.atom, row)) for distance, change in moves[:top] if distance
+    )
     return InjectionReport(title, "layer", f"the {len(changes)} atoms that moved most", changes)
 
 
-def _probabilities(logits: Tensor, arity: int, row: int, *, classes: bool) -> Tensor:
-    width = arity + classes
-    rows = logits.detach().reshape(-1, *logits.shape[logits.ndim - width :])[row]
-    return rows.softmax(-1) if classes else rows.sigmoid()
+def _probabilities(logits: Tensor, arity: int, row: int, *, has_classes: bool) -> Tensor:
+    shape = logits.shape[logits.ndim - arity - has_classes :]
+    chosen = logits.detach().reshape(-1, *shape)[row]
+    return chosen.softmax(-1) if has_classes else chosen.sigmoid()
 
 
-def _unravelled(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    index = []
-    for size in reversed(shape):
-        place, rest = divmod(place, size)
-        index.append(rest)
-    return tuple(reversed(index))
-
-
-def _layer_change(
-    layer: LogicLayer, found: tuple[float, str, tuple[int, ...], int | None, float, float], row: int
-) -> ReportedChange:
-    _, name, position, chosen, before, after = found
-    declaration = layer.grounding.predicates[name]
-    known = [layer.grounding.names_of(kind) for kind in declaration.types]
-    args = tuple(str(place) if names is None else names[place] for names, place in zip(known, position, strict=True))
-    value = None if chosen is None or declaration.classes is None else declaration.classes[chosen]
-    change = ReportedChange(name, args, before, after, (), value)
-    explained = layer.explain(change.atom, row=row)
-    reasons = tuple(
-        Reason(str(each.statement).split(" @{")[0], each.groundings[0].grounding if each.groundings else "", each.moved)
-        for each in explained.formulas
+def _layer_reasons(layer: LogicLayer, atom: str, row: int) -> tuple[Reason, ...]:
+    return tuple(
+        Reason(
+            str(formula.statement).split(" @{")[0],
+            formula.groundings[0].grounding if formula.groundings else "",
+            formula.moved,
+        )
+        for formula in layer.explain(atom, row=row).formulas
     )
-    return ReportedChange(name, args, before, after, reasons, value)
 
 
-Labels: TypeAlias = npt.NDArray[np.bool_]
+def write_reports(reports: Sequence[InjectionReport], path: str | os.PathLike[str]) -> None:
+    """Write reports as JSON, one to a line."""
+    write_text(path, dumped([_encode_report(report) for report in reports]))
+
+
+def _encode_report(report: InjectionReport) -> dict[str, object]:
+    changes = [_encode_change(change) for change in report.changes]
+    return {"title": report.title, "kind": report.injector, "summary": report.summary, "changes": changes}
+
+
+def _encode_change(change: ReportedChange) -> dict[str, object]:
+    record: dict[str, object] = {
+        "predicate": change.predicate,
+        "args": list(change.args),
+        "before": change.before,
+        "after": change.after,
+        "reasons": [
+            {"rule": reason.rule, "grounding": reason.grounding}
+            | ({} if reason.moved is None else {"moved": reason.moved})
+            for reason in change.reasons
+        ],
+    }
+    return record if change.value is None else {**record, "class": change.value}
+
+
+def read_reports(path: str | os.PathLike[str]) -> tuple[InjectionReport, ...]:
+    """Read reports; an error names what is wrong and where it stands in the file.
+
+    >>> change = ReportedChange("parent_of", ("ann", "bob"), 0.3, 0.9, (Reason("parent_of(X, Y) :- mother_of(X, Y)."),))
+    >>> write_reports([InjectionReport("doc 1", "decoder", changes=(change,))], folder / "report.json")
+    >>> read_reports(folder / "report.json")[0].changes[0].atom
+    'parent_of(ann, bob)'
+    """
+    root = load(path)
+    records = root.items("reports") if isinstance(root.value, list) else [root]
+    return tuple(_decode_report(record) for record in records)
+
+
+def _decode_report(record: Json) -> InjectionReport:
+    injector = record["kind"].text()
+    if injector not in ("decoder", "layer"):
+        raise record["kind"].expected("'decoder' or 'layer'")
+    summary = record.get("summary")
+    changes = tuple(_decode_change(change) for change in record["changes"].items("changes"))
+    return InjectionReport(record["title"].text(), injector, "" if summary is None else summary.text(), changes)
+
+
+def _decode_change(record: Json) -> ReportedChange:
+    before, after = (_read_probability(record[name]) for name in ("before", "after"))
+    reasons, value, args = record.get("reasons"), record.get("class"), record["args"].texts()
+    if not args:
+        raise DataError(f"{record.file}: {record.place()}.args names nothing; an atom has at least one argument")
+    return ReportedChange(
+        record["predicate"].text(),
+        args,
+        before,
+        after,
+        () if reasons is None else tuple(_decode_reason(reason) for reason in reasons.items("reasons")),
+        None if value is None else value.text(),
+    )
+
+
+def _decode_reason(record: Json) -> Reason:
+    grounding, moved = record.get("grounding"), record.get("moved")
+    return Reason(
+        record["rule"].text(),
+        "" if grounding is None else grounding.text(),
+        None if moved is None else _read_number(moved),
+    )
+
+
+def _read_probability(record: Json) -> float:
+    number = _read_number(record)
+    if not 0 <= number <= 1:
+        raise record.expected("a probability in [0, 1]")
+    return number
+
+
+def _read_number(record: Json) -> float:
+    if isinstance(record.value, int | float):
+        return float(record.value)
+    raise record.expected("a number")
 
 
 @dataclass(frozen=True)
@@ -174,17 +293,17 @@ def error_types(
     >>> error_types((before, after), gold, rules, relations=["parent_of", "child_of"]).missing_heads
     Repairs(count=1, repaired=1, introduced=0)
     """
-    if isinstance(decoded, Decoded):
+    if not isinstance(decoded, tuple):
         before, after, names = decoded.before, decoded.labels, decoded.relations
     else:
         if relations is None:
             raise DataError("labels before and after need relations, the names of their last dimension")
-        (before, after), names = (_labels(each, "labels") for each in decoded), tuple(relations)
-    truth = _labels(gold, "gold")
-    for each in (before, after):
-        if each.shape != truth.shape or each.ndim != 3 or each.shape[2] != len(names):
+        (before, after), names = (_as_labels(labels, "labels") for labels in decoded), tuple(relations)
+    truth = _as_labels(gold, "gold")
+    for labels in (before, after):
+        if labels.shape != truth.shape or labels.ndim != 3 or labels.shape[2] != len(names):
             raise DataError(
-                f"labels and gold must have one shape [n, n, {len(names)}], got {list(each.shape)} "
+                f"labels and gold must have one shape [n, n, {len(names)}], got {list(labels.shape)} "
                 f"and {list(truth.shape)}"
             )
     missing, wrong = (np.zeros(before.size, dtype=bool) for _ in range(2))
@@ -200,7 +319,7 @@ def error_types(
     )
 
 
-def _labels(values: Any, name: str) -> Labels:
+def _as_labels(values: Any, name: str) -> Labels:
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     array = np.asarray(values)

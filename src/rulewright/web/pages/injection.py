@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from rulewright.io.injection_reports import InjectionReport, Reason, ReportedChange
+from rulewright.inject.pairs.reports import InjectionReport, Reason, ReportedChange
 from rulewright.web.explorer import Explorer
 from rulewright.web.markup import logic_html, shown
 from rulewright.web.pages.layout import fault, frame, heading, html, pager, soft
@@ -32,7 +32,7 @@ def register(explorer: Explorer) -> None:
 
 
 def _report(report: InjectionReport) -> None:
-    heading(f"{shown(report.title or 'without a title')} ({report.kind})", 2)
+    heading(f"{shown(report.title or 'without a title')} ({report.injector})", 2)
     if report.summary:
         soft(report.summary)
     if not report.changes:
