@@ -16,6 +16,8 @@ ORDER = (
     "errors",
     "files",
     "checks",
+    "lazy",
+    "tables",
     "logic",
     "data",
     "io",

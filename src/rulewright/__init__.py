@@ -7,91 +7,55 @@ Names load on first use, so that importing the package costs next to nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rulewright.lazy import lazy_names
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rulewright import datasets
-    from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
-    from rulewright.engine import Engine
-    from rulewright.errors import RulewrightError
-    from rulewright.evaluate import explain_counts
-    from rulewright.inject import ConsistencyLoss, Decoded, LogicLayer, RuleDecoder, SLrelax
-    from rulewright.io import read_facts, read_rules, write_facts
-    from rulewright.learn import LNNLearner, MarkovLogic, NLILLearner, RuleMiner, explain_classifier
-    from rulewright.logic import Rule, RuleSet, parse_formula, parse_rule, parse_rules
-    from rulewright.reason import apply, explain
+    from rulewright import datasets as datasets
+    from rulewright.data import KnowledgeBase as KnowledgeBase
+    from rulewright.data import KnowledgeBaseBuilder as KnowledgeBaseBuilder
+    from rulewright.engine import Engine as Engine
+    from rulewright.errors import RulewrightError as RulewrightError
+    from rulewright.evaluate import explain_counts as explain_counts
+    from rulewright.evaluate.ranking import evaluate_ranking as evaluate_ranking
+    from rulewright.inject import ConsistencyLoss as ConsistencyLoss
+    from rulewright.inject import Decoded as Decoded
+    from rulewright.inject import LogicLayer as LogicLayer
+    from rulewright.inject import RuleDecoder as RuleDecoder
+    from rulewright.inject import SLrelax as SLrelax
+    from rulewright.io import read_facts as read_facts
+    from rulewright.io import read_rules as read_rules
+    from rulewright.io import write_facts as write_facts
+    from rulewright.io import write_rules as write_rules
+    from rulewright.learn import LNNLearner as LNNLearner
+    from rulewright.learn import MarkovLogic as MarkovLogic
+    from rulewright.learn import NLILLearner as NLILLearner
+    from rulewright.learn import RuleMiner as RuleMiner
+    from rulewright.learn import explain_classifier as explain_classifier
+    from rulewright.logic import Rule as Rule
+    from rulewright.logic import RuleSet as RuleSet
+    from rulewright.logic import parse_formula as parse_formula
+    from rulewright.logic import parse_rule as parse_rule
+    from rulewright.logic import parse_rules as parse_rules
+    from rulewright.reason import apply as apply
+    from rulewright.reason import explain as explain
 
-_HOME = {
-    "ConsistencyLoss": "inject",
-    "Decoded": "inject",
-    "Engine": "engine",
-    "KnowledgeBase": "data",
-    "KnowledgeBaseBuilder": "data",
-    "LNNLearner": "learn",
-    "LogicLayer": "inject",
-    "MarkovLogic": "learn",
-    "NLILLearner": "learn",
-    "Rule": "logic",
-    "RuleDecoder": "inject",
-    "RuleMiner": "learn",
-    "RuleSet": "logic",
-    "RulewrightError": "errors",
-    "SLrelax": "inject",
-    "apply": "reason",
-    "explain": "reason",
-    "explain_classifier": "learn",
-    "explain_counts": "evaluate",
-    "parse_formula": "logic",
-    "parse_rule": "logic",
-    "parse_rules": "logic",
-    "read_facts": "io",
-    "read_rules": "io",
-    "write_facts": "io",
-}
-
-__all__ = [
-    "ConsistencyLoss",
-    "Decoded",
-    "Engine",
-    "KnowledgeBase",
-    "KnowledgeBaseBuilder",
-    "LNNLearner",
-    "LogicLayer",
-    "MarkovLogic",
-    "NLILLearner",
-    "Rule",
-    "RuleDecoder",
-    "RuleMiner",
-    "RuleSet",
-    "RulewrightError",
-    "SLrelax",
-    "apply",
-    "datasets",
-    "explain",
-    "explain_classifier",
-    "explain_counts",
-    "parse_formula",
-    "parse_rule",
-    "parse_rules",
-    "read_facts",
-    "read_rules",
-    "write_facts",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        value = getattr(import_module(f"rulewright.{_HOME[name]}"), name)
-    elif name == "datasets":
-        value = import_module("rulewright.datasets")
-    else:
-        raise AttributeError(f"module 'rulewright' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "datasets": "",
+        "data": "KnowledgeBase KnowledgeBaseBuilder",
+        "engine": "Engine",
+        "errors": "RulewrightError",
+        "evaluate": "explain_counts",
+        "evaluate.ranking": "evaluate_ranking",
+        "inject": "ConsistencyLoss Decoded LogicLayer RuleDecoder SLrelax",
+        "io": "read_facts read_rules write_facts write_rules",
+        "learn": "LNNLearner MarkovLogic NLILLearner RuleMiner explain_classifier",
+        "logic": "Rule RuleSet parse_formula parse_rule parse_rules",
+        "reason": "apply explain",
+    },
+)

@@ -23,6 +23,7 @@ from rulewright.data.facts import (
 from rulewright.data.vocabulary import Domain, counted
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
+from rulewright.tables import FrameLibrary, build_frame, html_table
 
 if TYPE_CHECKING:
     import torch
@@ -177,13 +178,7 @@ class KnowledgeBase:
 
     def labelled(self, name: str, columns: Sequence[Column]) -> list[tuple[Value, ...]]:
         """Turn columns of a predicate into tuples of labels."""
-        declaration = self.predicate(name)
-        parts: list[list[Value]] = []
-        for each, column in zip(declaration.types, columns, strict=False):
-            parts.append(column.tolist() if each == NUMBER_TYPE else self.domains[each].labels_of(column).tolist())
-        if declaration.classes is not None:
-            parts.append([declaration.classes[number] for number in columns[-1]])
-        return list(zip(*parts, strict=True))
+        return list(zip(*self._label_columns(name, columns).values(), strict=True))
 
     def facts(self, *, truth: bool = True) -> Iterator[tuple[str, tuple[Value, ...]]]:
         """Yield every fact as (predicate, labels), predicate by predicate."""
@@ -360,6 +355,62 @@ class KnowledgeBase:
             if truth:
                 value[index] = True if declaration.classes is None else torch.from_numpy(columns[-1][inside]).long()
         return value, observed
+
+    def to_frame(self, predicate: str | None = None, *, truth: bool = True, library: FrameLibrary | None = None) -> Any:
+        """Return facts as a data frame of pandas or Polars, labels in place of ids; the true ones, or those false.
+
+        The facts of one predicate have the columns ``arg1``, ``arg2``, … and, where it is multi-class, ``class``. Those
+        of a graph, where all predicates are relations, have head, relation and tail; of any other knowledge base,
+        predicate, ``arg1``, … and ``class``, empty where a predicate has fewer arguments.
+
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
+        >>> kb.to_frame(library="polars").rows()
+        [('ann', 'parent_of', 'bob')]
+        """
+        if predicate is not None:
+            return build_frame(self._label_columns(predicate, self.columns(predicate, truth=truth)), library)
+        if all(signature(declaration) == "ee" for declaration in self.predicates.values()):
+            names = {"arg1": "head", "predicate": "relation", "arg2": "tail"}
+        else:
+            widest = max(declaration.arity for declaration in self.predicates.values())
+            names = {name: name for name in ("predicate", *(f"arg{position + 1}" for position in range(widest)))}
+            if any(declaration.classes is not None for declaration in self.predicates.values()):
+                names["class"] = "class"
+        columns: dict[str, list[object]] = {name: [] for name in names.values()}
+        for predicate in self.predicates:
+            count = self.count(predicate, truth=truth)
+            labels = {
+                "predicate": [predicate] * count,
+                **self._label_columns(predicate, self.columns(predicate, truth=truth)),
+            }
+            for name, column in names.items():
+                columns[column] += labels.get(name, [None] * count)
+        return build_frame(columns, library)
+
+    def _label_columns(self, name: str, columns: Sequence[Column]) -> dict[str, list[Value]]:
+        """Turn a predicate's columns into labels, under the names that they have in a data frame."""
+        declaration = self.predicate(name)
+        labels: dict[str, list[Value]] = {}
+        for position, (type_name, column) in enumerate(zip(declaration.types, columns, strict=False), start=1):
+            values = column if type_name == NUMBER_TYPE else self.domains[type_name].labels_of(column)
+            labels[f"arg{position}"] = values.tolist()
+        if declaration.classes is not None:
+            labels["class"] = [declaration.classes[class_index] for class_index in columns[-1]]
+        return labels
+
+    def _repr_html_(self) -> str:
+        """Show the predicates as a table in notebooks."""
+        predicates = sorted(self.summary().predicates, key=lambda predicate: -predicate.facts)
+        columns: dict[str, list[object]] = {
+            "predicate": [predicate.name for predicate in predicates],
+            "types": [", ".join(predicate.types) for predicate in predicates],
+            "facts": [predicate.facts for predicate in predicates],
+            "observed false": [predicate.false_facts or None for predicate in predicates],
+            "classes": [", ".join(predicate.classes) if predicate.classes else None for predicate in predicates],
+            "closed": ["closed" if predicate.closed else None for predicate in predicates],
+        }
+        shown = {name: values for name, values in columns.items() if name == "facts" or any(value for value in values)}
+        return html_table([*shown], zip(*shown.values(), strict=True), caption=repr(self))
 
     def summary(self) -> Summary:
         """Return the figures a person asks for first."""

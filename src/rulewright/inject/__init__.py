@@ -5,55 +5,33 @@ Names load on first use: the decoder, and the processes it starts, need no torch
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rulewright.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from rulewright.inject.layer.influence import Explanation
-    from rulewright.inject.layer.layer import Convergence, LogicLayer
-    from rulewright.inject.layer.plan import Plan
-    from rulewright.inject.layer.slrelax import SLrelax
-    from rulewright.inject.pairs.decoded import Change, Decoded
-    from rulewright.inject.pairs.decoder import RuleDecoder
-    from rulewright.inject.pairs.loss import ConsistencyLoss
-    from rulewright.inject.pairs.reports import ErrorTypes, error_types
+    from rulewright.inject.layer.influence import Explanation as Explanation
+    from rulewright.inject.layer.layer import Convergence as Convergence
+    from rulewright.inject.layer.layer import LogicLayer as LogicLayer
+    from rulewright.inject.layer.plan import Plan as Plan
+    from rulewright.inject.layer.slrelax import SLrelax as SLrelax
+    from rulewright.inject.pairs.decoded import Change as Change
+    from rulewright.inject.pairs.decoded import Decoded as Decoded
+    from rulewright.inject.pairs.decoder import RuleDecoder as RuleDecoder
+    from rulewright.inject.pairs.loss import ConsistencyLoss as ConsistencyLoss
+    from rulewright.inject.pairs.reports import ErrorTypes as ErrorTypes
+    from rulewright.inject.pairs.reports import error_types as error_types
 
-_HOME = {
-    "Change": "pairs.decoded",
-    "ConsistencyLoss": "pairs.loss",
-    "Convergence": "layer.layer",
-    "Decoded": "pairs.decoded",
-    "ErrorTypes": "pairs.reports",
-    "Explanation": "layer.influence",
-    "LogicLayer": "layer.layer",
-    "Plan": "layer.plan",
-    "RuleDecoder": "pairs.decoder",
-    "SLrelax": "layer.slrelax",
-    "error_types": "pairs.reports",
-}
-
-__all__ = [
-    "Change",
-    "ConsistencyLoss",
-    "Convergence",
-    "Decoded",
-    "ErrorTypes",
-    "Explanation",
-    "LogicLayer",
-    "Plan",
-    "RuleDecoder",
-    "SLrelax",
-    "error_types",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'rulewright.inject' has no attribute {name!r}")
-    value = getattr(import_module(f"rulewright.inject.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "layer.influence": "Explanation",
+        "layer.layer": "Convergence LogicLayer",
+        "layer.plan": "Plan",
+        "layer.slrelax": "SLrelax",
+        "pairs.decoded": "Change Decoded",
+        "pairs.decoder": "RuleDecoder",
+        "pairs.loss": "ConsistencyLoss",
+        "pairs.reports": "ErrorTypes error_types",
+    },
+)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import overload
+from typing import Any, overload
 
 from rulewright.errors import DataError, unknown_name
 from rulewright.files import write_text
@@ -22,6 +22,7 @@ from rulewright.logic.rules import (
     WeightedFormula,
 )
 from rulewright.logic.terms import Atom, Comparison, Membership, Unit, units
+from rulewright.tables import FrameLibrary, build_frame, html_table
 
 
 class Usage:
@@ -239,6 +240,24 @@ class RuleSet:
             table[column] = [rule.annotations.get(name) for rule in self.rules]
         return table
 
+    def to_frame(self, library: FrameLibrary | None = None) -> Any:
+        """Return `columns` as a data frame of pandas or Polars.
+
+        >>> from rulewright.logic import parse_rules
+        >>> parse_rules("0.9 :: p(X) :- q(X). @{support: 9}").to_frame("polars").columns
+        ['rule', 'head', 'length', 'confidence', 'support']
+        """
+        return build_frame(self.columns(), library)
+
+    def _repr_html_(self) -> str:
+        """Show the statements as a table in notebooks."""
+        names = [*dict.fromkeys(name for statement in self.statements for name in statement.annotations)]
+        rows = (
+            [*_cells(statement), *(statement.annotations.get(name) for name in names)] for statement in self.statements
+        )
+        first = "confidence or weight" if self.formulas else "confidence"
+        return html_table([first, "rule", *names], rows, caption=repr(self))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the set as a ``.rules`` file, in one step."""
         write_text(path, str(self))
@@ -252,6 +271,17 @@ class RuleSet:
     def __repr__(self) -> str:
         counts = [(len(self.rules), "rules"), (len(self.formulas), "formulas"), (len(self.templates), "templates")]
         return "RuleSet(" + ", ".join(f"{count} {name}" for count, name in counts if count) + ")"
+
+
+def _cells(statement: Statement) -> tuple[object, str]:
+    """Return a statement's confidence or weight, and its text without them."""
+    match statement:
+        case Rule(head, body, confidence):
+            return confidence, f"{head} :- {printer.body(body)}"
+        case WeightedFormula(formula, strength, weight):
+            return strength if weight is None else weight, str(formula)
+        case Template():
+            return "template", str(replace(statement, annotations=Annotations())).removeprefix("template ")
 
 
 def _column(statement: Statement, name: str) -> object:
