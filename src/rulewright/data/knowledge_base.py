@@ -379,12 +379,10 @@ class KnowledgeBase:
         columns: dict[str, list[object]] = {name: [] for name in names.values()}
         for predicate in self.predicates:
             count = self.count(predicate, truth=truth)
-            labels = {
-                "predicate": [predicate] * count,
-                **self._label_columns(predicate, self.columns(predicate, truth=truth)),
-            }
+            labels: dict[str, list[Value]] = {"predicate": [predicate] * count}
+            labels |= self._label_columns(predicate, self.columns(predicate, truth=truth))
             for name, column in names.items():
-                columns[column] += labels.get(name, [None] * count)
+                columns[column] += labels[name] if name in labels else [None] * count
         return build_frame(columns, library)
 
     def _label_columns(self, name: str, columns: Sequence[Column]) -> dict[str, list[Value]]:
