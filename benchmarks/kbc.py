@@ -19,7 +19,7 @@ from measure import machine, peak_memory, print_table, save
 
 from rulewright import KnowledgeBase, datasets
 from rulewright.data import Domain
-from rulewright.engine.walks import Graph, Hidden
+from rulewright.engine.walks import Graph, HiddenEdges
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.learn.path_mixture.paths import find_paths
@@ -58,7 +58,9 @@ def growing(facts: int) -> dict[str, float]:
     graph = Graph.of(kb)
     before, after = graph.edges(2 * kb.number_of(name))
     start = time.process_time()
-    found = find_paths(graph, Hidden(2 * kb.number_of(name), before[:1000], after[:1000]), max_length=3, max_edges=100)
+    found = find_paths(
+        graph, HiddenEdges(2 * kb.number_of(name), before[:1000], after[:1000]), max_length=3, max_edges=100
+    )
     paths = time.process_time()
     mixture = PathMixture(targets=[name], questions=500).fit(kb)
     learned = time.process_time()

@@ -33,7 +33,7 @@ def test_scores_are_those_of_apply(facts, aggregation, memory):
     kb = kb_of(facts)
     rules = parse_rules(RULES)
     ranker = RuleRanker.of(rules, kb, aggregation=aggregation)
-    ranker.memory = memory
+    ranker.max_cells = memory
     forward = ranker.scores("g", np.arange(5))
     backward = ranker.scores("g", np.arange(5), inverse=True)
     np.testing.assert_allclose(forward, backward.T)

@@ -18,6 +18,7 @@ from scipy import sparse
 
 from rulewright.data import FactTable
 from rulewright.engine.sql import Column, table_name
+from rulewright.logic import count_steps, encode_step, invert_step
 
 _FACTS = table_name("ee")
 _SUM = "CAST(SUM(n) AS BIGINT)"
@@ -44,11 +45,11 @@ class Sample:
 
 def edges(facts: FactTable, *, inverses: bool = True) -> dict[str, Column]:
     """Return the columns of ``edge``: the facts, and where ``inverses`` are wanted the facts walked backwards."""
-    (before, after), relation = facts.columns, 2 * facts.predicate
+    (before, after), forwards = facts.columns, encode_step(facts.predicate)
     if not inverses:
-        return {"p": relation, "a0": before, "a1": after}
+        return {"p": forwards, "a0": before, "a1": after}
     return {
-        "p": np.concatenate([relation, relation + 1]),
+        "p": np.concatenate([forwards, invert_step(forwards)]),
         "a0": np.concatenate([before, after]),
         "a1": np.concatenate([after, before]),
     }
@@ -249,7 +250,7 @@ class Incidence:
         self._relation, self._before, self._after = edge["p"], edge["a0"], edge["a1"]
         self._apart = self._before != self._after
         self._facts, self._fact_starts = facts.predicate, before
-        self._heads, self._relations = relations, 2 * relations
+        self._heads, self._relations = relations, count_steps(relations)
         self._entities = int(max(before.max(initial=0), after.max(initial=0))) + 1
         keys = np.concatenate([before * self._entities + after, after * self._entities + before])
         pairs, number = np.unique(keys, return_inverse=True)

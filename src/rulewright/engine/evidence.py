@@ -1,9 +1,10 @@
-"""Which rules speak for which answers: a table of the rules for one question, and its firings by sparse products."""
+"""Which rules speak for which candidates: a table of the rules for one query, and its firings by sparse products."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import Literal
 
@@ -12,94 +13,105 @@ import numpy.typing as npt
 from scipy import sparse
 
 from rulewright.data.index import Ids, expand_ranges, match_sorted
-from rulewright.engine.walks import Graph, Hidden
-from rulewright.logic import Path, mirror_path
+from rulewright.engine.walks import Graph, HiddenEdges
+from rulewright.logic import Path, invert_step, mirror_path
 
 Floats = npt.NDArray[np.float64]
 Ways = Literal["once", "counted", "telling"]
 WAYS = ("once", "counted", "telling")
-CLOSED, ANSWER, ASKED = 0, 1, 2
-ANY = -1
+
+ANY_ENTITY = -1
+"""The end of a path that may lead anywhere."""
 
 
-def truth(ways: Floats, kind: Ways) -> Floats:
+class RuleForm(IntEnum):
+    """How a rule for the query ``r(X, ?)`` is built from a path ``P``."""
+
+    CLOSED = 0
+    """``r(X, Y) ← P(X, Y)``; the empty path says ``X = Y``."""
+    ANSWER = 1
+    """``r(X, c) ← P(X, d)``, or ``← P(X, Z)`` where the end ``d`` is `ANY_ENTITY`: it names the answer ``c``."""
+    ASKED = 2
+    """``r(c, Y) ← P(Y, d)``: it speaks only where the query is about ``c``."""
+
+
+def path_truth(ways: Floats, counting: Ways) -> Floats:
     """Return how true a path is between two entities: 1 if ``once`` is enough, or more for more ways.
 
     ``counted`` gives ``log₂(1 + ways)``; ``telling`` gives ``log₂(1 + 100 s)``, where each way adds to ``s`` the
     product of what its edges tell (`Graph.strengths`), so that a way through a rare value outweighs one through a hub.
 
-    >>> truth(np.array([1.0, 3.0]), "counted").tolist()
+    >>> path_truth(np.array([1.0, 3.0]), "counted").tolist()
     [1.0, 2.0]
     """
-    if kind == "once":
+    if counting == "once":
         return np.ones(len(ways))
-    found: Floats = np.log2(1 + (ways if kind == "counted" else 100 * ways))
-    return found
+    values: Floats = np.log2(1 + (ways if counting == "counted" else 100 * ways))
+    return values
 
 
 @dataclass(frozen=True)
 class RuleTable:
-    """Rules for the question ``r(X, ?)``, as columns; ``relation`` is ``2r``, or ``2r + 1`` for ``r(?, X)``.
+    """Rules for one query, as columns. ``step`` walks the query's relation from what is asked about to the answer.
 
-    Each rule has a path ``P`` (a row of ``paths``) and one of three kinds:
-
-    - ``CLOSED``: ``r(X, Y) ← P(X, Y)``; the empty path says ``X = Y``.
-    - ``ANSWER``: ``r(X, c) ← P(X, d)``, or ``← P(X, Z)`` where the end ``d`` is ``ANY``; ``constant`` is ``c``.
-    - ``ASKED``: ``r(c, Y) ← P(Y, d)``: it speaks only where the question is about ``c``.
+    Each rule has a path (``path_index`` into ``paths``), a form, and where the form names them a ``constant`` and an
+    ``end``, both entity indices; see `RuleForm`.
     """
 
-    relation: int
+    step: int
     paths: tuple[Path, ...]
-    path: Ids
-    kind: Ids
+    path_index: Ids
+    form: Ids
     constant: Ids
     end: Ids
     ways: Ways = "once"
-    """What many ways along a closed path count, see `truth`."""
+    """What many ways along a closed path count, see `path_truth`."""
 
     def __len__(self) -> int:
-        return len(self.path)
+        return len(self.path_index)
 
-    def kept(self, keep: npt.NDArray[np.bool_] | Ids) -> RuleTable:
+    def select(self, chosen: npt.NDArray[np.bool_] | Ids) -> RuleTable:
         """Return some of the rules."""
-        return RuleTable(
-            self.relation, self.paths, self.path[keep], self.kind[keep], self.constant[keep], self.end[keep], self.ways
-        )
+        columns = (column[chosen] for column in (self.path_index, self.form, self.constant, self.end))
+        return RuleTable(self.step, self.paths, *columns, self.ways)
 
     @classmethod
-    def of_paths(cls, relation: int, paths: Sequence[Path], ways: Ways = "once") -> RuleTable:
+    def of_paths(cls, step: int, paths: Sequence[Path], ways: Ways = "once") -> RuleTable:
         """Return a table of closed rules."""
         count = len(paths)
-        none = np.full(count, ANY, dtype=np.int64)
-        return cls(relation, tuple(paths), np.arange(count), np.zeros(count, dtype=np.int64), none, none, ways)
+        none = np.full(count, ANY_ENTITY, dtype=np.int64)
+        return cls(step, tuple(paths), np.arange(count), np.zeros(count, dtype=np.int64), none, none, ways)
 
-    def joined(self, other: RuleTable) -> RuleTable:
+    def join(self, other: RuleTable) -> RuleTable:
         """Return the rules of both."""
-        paths = dict.fromkeys((*self.paths, *other.paths))
-        place = {path: number for number, path in enumerate(paths)}
-        moved = [np.array([place[path] for path in each.paths], dtype=np.int64)[each.path] for each in (self, other)]
-        columns = (np.concatenate([getattr(self, n), getattr(other, n)]) for n in ("kind", "constant", "end"))
-        kind, constant, end = columns
-        return RuleTable(self.relation, tuple(paths), np.concatenate(moved), kind, constant, end, self.ways)
+        paths = tuple(dict.fromkeys((*self.paths, *other.paths)))
+        position = {path: index for index, path in enumerate(paths)}
+        moved = [
+            np.array([position[path] for path in table.paths], dtype=np.int64)[table.path_index]
+            for table in (self, other)
+        ]
+        names = ("form", "constant", "end")
+        form, constant, end = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
+        return RuleTable(self.step, paths, np.concatenate(moved), form, constant, end, self.ways)
 
 
 class Firings:
-    """That rule ``rule[k]`` speaks for entity ``candidate[k]`` as the answer to question ``row[k]``, and its truth.
+    """Collects that rule ``rule[k]`` speaks for entity ``candidate[k]`` as the answer to query ``row[k]``, how truly.
 
-    Where ``wanted`` (question × entity) is given, only these candidates are looked at.
+    Where ``wanted`` (query × entity) is given, only these candidates are looked at.
     """
 
     def __init__(self, wanted: npt.NDArray[np.bool_] | None = None) -> None:
         self._wanted = wanted
         self._parts: list[tuple[Ids, Ids, Ids, Floats]] = []
 
-    def kept(self, row: Ids, candidate: Ids) -> Ids | slice:
-        """Return which firings are looked at."""
+    def select(self, row: Ids, candidate: Ids) -> Ids | slice:
+        """Return which of these firings are looked at."""
         return slice(None) if self._wanted is None else np.flatnonzero(self._wanted[row, candidate])
 
     def add(self, row: Ids, candidate: Ids, rule: Ids | int, value: Floats | float = 1.0) -> None:
         """Take in more."""
-        keep = self.kept(row, candidate)
+        keep = self.select(row, candidate)
         rules, values = np.broadcast_to(rule, row.shape), np.broadcast_to(value, row.shape)
         self._parts.append((row[keep], candidate[keep], rules[keep], values[keep]))
 
@@ -107,29 +119,29 @@ class Firings:
         """Return all as four columns."""
         empty = np.zeros(0, dtype=np.int64)
         row, candidate, rule, value = (
-            np.concatenate([empty, *(part[place] for part in self._parts)]) for place in range(4)
+            np.concatenate([empty, *(part[position] for part in self._parts)]) for position in range(4)
         )
         return row, candidate, rule, value.astype(np.float64)
 
 
 class Totals:
-    """Sums the weights of rules as they speak, so that their firings need not be held."""
+    """Sums the weights of rules as they fire, so that their firings need not be held."""
 
     def __init__(self, rows: int, entities: int, weights: Floats) -> None:
         self.scores = np.zeros((rows, entities))
         self._weights = weights
 
-    def kept(self, row: Ids, candidate: Ids) -> slice:
-        """Return that all are looked at."""
+    def select(self, row: Ids, candidate: Ids) -> slice:
+        """Return that all firings are looked at."""
         return slice(None)
 
     def add(self, row: Ids, candidate: Ids, rule: Ids | int, value: Floats | float = 1.0) -> None:
         """Take in more."""
-        place = row * self.scores.shape[1] + candidate
+        position = row * self.scores.shape[1] + candidate
         if isinstance(rule, (int, np.integer)):  # one rule names a candidate once
-            self.scores.reshape(-1)[place] += self._weights[rule] * value
+            self.scores.reshape(-1)[position] += self._weights[rule] * value
         else:
-            np.add.at(self.scores.reshape(-1), place, self._weights[rule] * value)
+            np.add.at(self.scores.reshape(-1), position, self._weights[rule] * value)
 
 
 class Evidence:
@@ -145,130 +157,119 @@ class Evidence:
 
     def __init__(self, graph: Graph, table: RuleTable) -> None:
         self.graph, self.table = graph, table
-        order = np.lexsort((table.end, table.kind, table.path))
-        walked = table.kind[order] != ASKED
-        self._order = order[walked]
+        order = np.lexsort((table.end, table.form, table.path_index))
+        walked = table.form[order] != RuleForm.ASKED
+        self._walked = order[walked]
         self._asked = order[~walked][np.argsort(table.constant[order[~walked]], kind="stable")]
-        self._wanted = {table.paths[number] for number in np.unique(table.path[self._order])}
-        self._trie = _prefixes(self._wanted)
-        self._number = {path: number for number, path in enumerate(table.paths)}
+        self._bounds = np.searchsorted(table.path_index[self._walked], np.arange(len(table.paths) + 1))
+        self._path_index = {path: index for index, path in enumerate(table.paths)}
+        self._wanted = {table.paths[index] for index in np.unique(table.path_index[self._walked])}
+        self._next_steps: dict[Path, dict[int, None]] = {(): {}} if self._wanted else {}
+        for path in sorted(self._wanted):
+            for length, step in enumerate(path):
+                self._next_steps.setdefault(path[:length], {})[step] = None
 
     def firings(
-        self, entities: Ids, hidden: Hidden | None = None, *, wanted: npt.NDArray[np.bool_] | None = None
+        self, entities: Ids, hidden: HiddenEdges | None = None, *, wanted: npt.NDArray[np.bool_] | None = None
     ) -> tuple[Ids, Ids, Ids, Floats]:
-        """Return (row, candidate, rule, value) for questions about ``entities``, on the graph without its hidden edge.
+        """Return (row, candidate, rule, value) for queries about ``entities``, on the graph without its hidden edge.
 
-        ``wanted`` (question × entity) says which candidates to look at, where not at all.
+        ``wanted`` (query × entity) says which candidates to look at, where not at all.
         """
-        found = Firings(wanted)
-        self.tell(entities, found, hidden)
-        return found.columns()
+        firings = Firings(wanted)
+        self._fire(entities, firings, hidden)
+        return firings.columns()
 
-    def scores(self, entities: Ids, weights: Floats, hidden: Hidden | None = None) -> Floats:
-        """Return ``Σ w ψ`` over the rules that speak for each candidate: a row for each question."""
+    def scores(self, entities: Ids, weights: Floats, hidden: HiddenEdges | None = None) -> Floats:
+        """Return ``Σ w ψ`` over the rules that speak for each candidate: a row for each query."""
         totals = Totals(len(entities), self.graph.entities, weights)
-        self.tell(entities, totals, hidden)
+        self._fire(entities, totals, hidden)
         return totals.scores
 
-    def tell(self, entities: Ids, found: Firings | Totals, hidden: Hidden | None = None) -> None:
-        """Hand over the firings of questions about ``entities`` as they are found."""
-        if self._trie:
-            self._descend((), self.graph.start(entities), hidden, found)
-        self._ask(np.asarray(entities), hidden, found)
+    def _fire(self, entities: Ids, collector: Firings | Totals, hidden: HiddenEdges | None) -> None:
+        """Hand over the firings of queries about ``entities`` as they are found."""
+        if self._next_steps:
+            self._descend((), self.graph.start(entities), hidden, collector)
+        if len(self._asked):
+            self._fire_asked(np.asarray(entities), hidden, collector)
 
-    def _descend(self, path: Path, state: sparse.csr_array, hidden: Hidden | None, found: Firings | Totals) -> None:
+    def _descend(
+        self, path: Path, state: sparse.csr_array, hidden: HiddenEdges | None, collector: Firings | Totals
+    ) -> None:
         if path in self._wanted:
-            self._emit(self._number[path], state, found)
-        for step in self._trie.get(path, ()):
-            after = self.graph.step(state, step, hidden, telling=self.table.ways == "telling")
+            self._fire_walked(self._path_index[path], state, collector)
+        for step in self._next_steps.get(path, ()):
+            after = self.graph.take_step(state, step, hidden, telling=self.table.ways == "telling")
             if after.nnz:
-                self._descend((*path, step), after, hidden, found)
+                self._descend((*path, step), after, hidden, collector)
 
-    @cached_property
-    def _bounds(self) -> Ids:
-        return np.searchsorted(self.table.path[self._order], np.arange(len(self.table.paths) + 1))
-
-    def _emit(self, number: int, state: sparse.csr_array, found: Firings | Totals) -> None:
+    def _fire_walked(self, path_index: int, state: sparse.csr_array, collector: Firings | Totals) -> None:
         """Let all rules with a path speak, given where the walkers came to."""
         table = self.table
-        rules = self._order[self._bounds[number] : self._bounds[number + 1]]
+        rules = self._walked[self._bounds[path_index] : self._bounds[path_index + 1]]
         rows = np.repeat(np.arange(state.shape[0]), np.diff(state.indptr))
-        places = state.indices.astype(np.int64)
-        kinds, ends = table.kind[rules], table.end[rules]
-        for rule in rules[kinds == CLOSED]:
-            found.add(rows, places, int(rule), truth(state.data, table.ways))
-        anywhere = rules[(kinds == ANSWER) & (ends == ANY)]
+        reached = state.indices.astype(np.int64)
+        forms, ends = table.form[rules], table.end[rules]
+        for rule in rules[forms == RuleForm.CLOSED]:
+            collector.add(rows, reached, int(rule), path_truth(state.data, table.ways))
+        anywhere = rules[(forms == RuleForm.ANSWER) & (ends == ANY_ENTITY)]
         if len(anywhere):
-            reached = np.flatnonzero(np.diff(state.indptr))
-            chosen = np.tile(anywhere, len(reached))
-            found.add(np.repeat(reached, len(anywhere)), table.constant[chosen], chosen)
-        there = rules[(kinds == ANSWER) & (ends != ANY)]
-        if len(there):
-            at, chosen = match_sorted(places, table.end[there])
-            chosen = there[chosen]
-            found.add(rows[at], table.constant[chosen], chosen)
+            arrived = np.flatnonzero(np.diff(state.indptr))
+            chosen = np.tile(anywhere, len(arrived))
+            collector.add(np.repeat(arrived, len(anywhere)), table.constant[chosen], chosen)
+        somewhere = rules[(forms == RuleForm.ANSWER) & (ends != ANY_ENTITY)]
+        if len(somewhere):
+            positions, chosen = match_sorted(reached, table.end[somewhere])
+            chosen = somewhere[chosen]
+            collector.add(rows[positions], table.constant[chosen], chosen)
 
     @cached_property
     def _reach(self) -> tuple[sparse.csr_array, Ids]:
         """Where the bodies of ``ASKED`` rules hold: a row for each different body, and each rule's row."""
         table, graph = self.table, self.graph
-        keys = table.path[self._asked] * (graph.entities + 1) + table.end[self._asked] + 1
-        bodies, place = np.unique(keys, return_inverse=True)
+        keys = table.path_index[self._asked] * (graph.entities + 1) + table.end[self._asked] + 1
+        bodies, body_of_rule = np.unique(keys, return_inverse=True)
         blocks = []
-        paths, ends = bodies // (graph.entities + 1), bodies % (graph.entities + 1) - 1
-        for number in np.unique(paths):
-            of_path = ends[paths == number]
-            back = mirror_path(table.paths[number])
-            named = of_path[of_path != ANY]
-            if len(named) < len(of_path):
-                everywhere = graph.walk(np.arange(graph.entities), table.paths[number])
+        path_indices, ends = bodies // (graph.entities + 1), bodies % (graph.entities + 1) - 1
+        for path_index in np.unique(path_indices):
+            path, path_ends = table.paths[path_index], ends[path_indices == path_index]
+            named = path_ends[path_ends != ANY_ENTITY]
+            if len(named) < len(path_ends):
+                everywhere = graph.walk(np.arange(graph.entities), path)
                 holds = np.flatnonzero(np.diff(everywhere.indptr))
                 pointers = np.array([0, len(holds)])
                 blocks.append(sparse.csr_array((np.ones(len(holds)), holds, pointers), shape=(1, graph.entities)))
             if len(named):
-                blocks.append(graph.walk(named, back))
-        return sparse.csr_array(sparse.vstack(blocks)), place
+                blocks.append(graph.walk(named, mirror_path(path)))
+        return sparse.csr_array(sparse.vstack(blocks)), body_of_rule
 
-    def _ask(self, entities: Ids, hidden: Hidden | None, found: Firings | Totals) -> None:
-        if len(self._asked) == 0:
-            return
-        table = self.table
-        rows, chosen = match_sorted(entities, table.constant[self._asked])
+    def _fire_asked(self, entities: Ids, hidden: HiddenEdges | None, collector: Firings | Totals) -> None:
+        rows, chosen = match_sorted(entities, self.table.constant[self._asked])
         if len(rows) == 0:
             return
-        reach, body = self._reach
-        bodies = body[chosen]
+        reach, body_of_rule = self._reach
+        bodies = body_of_rule[chosen]
         counts = np.diff(reach.indptr)[bodies]
         candidates = reach.indices[expand_ranges(reach.indptr[bodies], counts)].astype(np.int64)
         rows, rules = np.repeat(rows, counts), np.repeat(self._asked[chosen], counts)
-        keep = found.kept(rows, candidates)
+        keep = collector.select(rows, candidates)
         rows, candidates, rules = rows[keep], candidates[keep], rules[keep]
         if hidden is not None:
             keep = np.flatnonzero(~self._needs_hidden(rows, candidates, rules, hidden))
             rows, candidates, rules = rows[keep], candidates[keep], rules[keep]
-        found.add(rows, candidates, rules)
+        collector.add(rows, candidates, rules)
 
-    def _needs_hidden(self, rows: Ids, candidates: Ids, rules: Ids, hidden: Hidden) -> npt.NDArray[np.bool_]:
-        """Tell which bodies of one relation, ``p(Y, d)`` or ``p(Y, Z)``, hold by the hidden edge alone."""
+    def _needs_hidden(self, rows: Ids, candidates: Ids, rules: Ids, hidden: HiddenEdges) -> npt.NDArray[np.bool_]:
+        """Return which bodies of one step, ``p(Y, d)`` or ``p(Y, Z)``, hold by the hidden edge alone."""
         table, needs = self.table, np.zeros(len(rows), dtype=bool)
-        for relation, before, after in (
-            (hidden.relation, hidden.before, hidden.after),
-            (hidden.relation ^ 1, hidden.after, hidden.before),
+        for step, before, after in (
+            (hidden.step, hidden.before, hidden.after),
+            (invert_step(hidden.step), hidden.after, hidden.before),
         ):
-            number = self._number.get((relation,))
-            if number is None:
+            path_index = self._path_index.get((step,))
+            if path_index is None:
                 continue
-            mine = (table.path[rules] == number) & (candidates == before[rows])
-            degree = np.diff(self.graph.adjacency(relation).indptr)
-            alone = (table.end[rules] == ANY) & (degree[candidates] == 1)
-            needs |= mine & (alone | (table.end[rules] == after[rows]))
+            uses_edge = (table.path_index[rules] == path_index) & (candidates == before[rows])
+            only_edge = (table.end[rules] == ANY_ENTITY) & (self.graph.degrees(step)[candidates] == 1)
+            needs |= uses_edge & (only_edge | (table.end[rules] == after[rows]))
         return needs
-
-
-def _prefixes(paths: set[Path]) -> dict[Path, list[int]]:
-    """Return for each beginning of a path the steps that lead on."""
-    found: dict[Path, dict[int, None]] = {(): {}} if paths else {}
-    for path in sorted(paths):
-        for place, step in enumerate(path):
-            found.setdefault(path[:place], {})[step] = None
-    return {path: list(steps) for path, steps in found.items()}

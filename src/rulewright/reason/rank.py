@@ -1,22 +1,24 @@
-"""Answering questions about a graph: every entity scored by the rules that speak for it."""
+"""Answering queries about a graph: every candidate scored by the rules that speak for it."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import OneOf, check_parameter
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids
-from rulewright.engine.evidence import ANSWER, ANY, ASKED, CLOSED, WAYS, Evidence, RuleTable, Ways
-from rulewright.engine.walks import Graph, check_relation
+from rulewright.engine.evidence import ANY_ENTITY, WAYS, Evidence, RuleForm, RuleTable, Ways
+from rulewright.engine.walks import Graph, find_relation
 from rulewright.errors import DataError
 from rulewright.logic import (
     And,
     Atom,
+    Chain,
     Comparison,
     Formula,
     Implies,
@@ -27,20 +29,22 @@ from rulewright.logic import (
     Statement,
     Symbol,
     Template,
-    Term,
-    Variable,
+    encode_path,
+    encode_step,
     mirror_path,
 )
 
 Scores = npt.NDArray[np.float64]
 Aggregation = Literal["weight", "noisy-or", "max"]
+AGGREGATION = OneOf("weight", "noisy-or", "max")
 
 
 class RuleRanker:
-    """Scores candidates for ``r(h, ?)`` and ``r(?, t)`` by sparse products, a block of questions at a time.
+    """Scores candidates for ``r(h, ?)`` and ``r(?, t)`` by sparse products, a block of queries at a time.
 
-    A table of rules with weights answers each question, numbered ``2r`` or ``2r + 1``; a candidate's score is the
-    sum of the weights of the rules that speak for it. Nothing larger than a block of questions × entities is held.
+    A query is known by its step, which walks the relation from what is asked about to the answer. Its table of rules
+    with weights answers it: a candidate's score is the sum of the weights of the rules that speak for it. Nothing
+    larger than ``max_cells`` (queries × entities) is held.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid"), ("eve", "g", "dan")])
@@ -55,133 +59,142 @@ class RuleRanker:
         tables: Mapping[int, tuple[RuleTable, Scores]],
         *,
         aggregation: Aggregation = "weight",
-        memory: int = 2**22,
+        max_cells: int = 2**22,
     ) -> None:
-        self.kb, self.tables, self.aggregation, self.memory = kb, dict(tables), aggregation, memory
+        self.kb, self.tables, self.aggregation, self.max_cells = kb, dict(tables), aggregation, max_cells
         self.graph = Graph.of(kb)
         self._latest: tuple[int, Evidence] | None = None
 
     @classmethod
     def of(cls, rules: RuleSet, kb: KnowledgeBase, *, aggregation: Aggregation = "noisy-or") -> RuleRanker:
         """Rank by rules: their confidences combined by ``1 − Π(1 − c)`` or the highest, or the sum of ``weight``s."""
-
-        if aggregation not in ("weight", "noisy-or", "max"):
-            raise DataError(f"aggregation must be 'weight', 'noisy-or' or 'max', got {aggregation!r}")
-        return cls(kb, tables_of(rules, kb, weighted=aggregation == "weight"), aggregation=aggregation)
+        check_parameter("aggregation", aggregation, AGGREGATION)
+        rows = read_rows(rules, kb, weighted=aggregation == "weight")
+        return cls(kb, {step: _write_table(step, part) for step, part in rows.items()}, aggregation=aggregation)
 
     def scores(self, relation: str, entities: Ids, *, inverse: bool = False) -> Scores:
         """Return a row for each entity: how well every entity answers ``relation(h, ?)``, or ``relation(?, h)``."""
-        number = 2 * check_relation(self.kb, relation) + inverse
-        asked = np.asarray(entities, dtype=np.int64)
-        found = np.zeros((len(asked), self.graph.entities))
-        if number not in self.tables:
-            return found
-        table, weights = self.tables[number]
-        evidence = self._evidence(number, table)
-        step = max(1, self.memory // max(1, self.graph.entities))
-        for low in range(0, len(asked), step):
-            rows = slice(low, low + step)
+        step = encode_step(find_relation(self.kb, relation), inverse)
+        entities = np.asarray(entities, dtype=np.int64)
+        scores = np.zeros((len(entities), self.graph.entities))
+        if step not in self.tables:
+            return scores
+        table, weights = self.tables[step]
+        if self._latest is None or self._latest[0] != step:
+            self._latest = (step, Evidence(self.graph, table))
+        evidence = self._latest[1]
+        size = max(1, self.max_cells // max(1, self.graph.entities))
+        for low in range(0, len(entities), size):
+            rows = slice(low, low + size)
             if self.aggregation == "max":
-                found[rows] = self._highest(evidence, asked[rows], weights)
+                row, candidate, rule, _ = evidence.firings(entities[rows])
+                np.maximum.at(scores[rows], (row, candidate), weights[rule])
             elif self.aggregation == "noisy-or":
-                found[rows] = -np.expm1(-evidence.scores(asked[rows], -np.log1p(-np.minimum(weights, 1 - 1e-12))))
+                scores[rows] = -np.expm1(-evidence.scores(entities[rows], -np.log1p(-np.minimum(weights, 1 - 1e-12))))
             else:
-                found[rows] = evidence.scores(asked[rows], weights)
-        return found
-
-    def _evidence(self, number: int, table: RuleTable) -> Evidence:
-        if self._latest is None or self._latest[0] != number:
-            self._latest = (number, Evidence(self.graph, table))
-        return self._latest[1]
-
-    def _highest(self, evidence: Evidence, entities: Ids, weights: Scores) -> Scores:
-        row, candidate, rule, _ = evidence.firings(entities)
-        found = np.zeros((len(entities), self.graph.entities))
-        np.maximum.at(found, (row, candidate), weights[rule])
-        return found
+                scores[rows] = evidence.scores(entities[rows], weights)
+        return scores
 
     def answers(self, relation: str, entity: str, count: int = 10, *, inverse: bool = False) -> list[tuple[str, float]]:
         """Return the best answers to ``relation(entity, ?)``, or ``relation(?, entity)``, but those already known."""
         near, far = (1, 0) if inverse else (0, 1)
-        check_relation(self.kb, relation)
-        domains = [self.kb.domains[kind] for kind in self.kb.predicate(relation).types]
+        find_relation(self.kb, relation)
+        domains = [self.kb.domains[type_name] for type_name in self.kb.predicate(relation).types]
         asked = domains[near].id_of(entity)
         scores = self.scores(relation, np.array([asked]), inverse=inverse)[0]
         columns = self.kb.columns(relation)
         scores[columns[far][columns[near] == asked]] = 0.0
-        place = domains[far]
-        mine = scores[place.start : place.start + len(place)]
-        best = np.argsort(-mine, kind="stable")[:count]
-        return [(str(place.labels[each]), float(round(mine[each], 12))) for each in best if mine[each] > 0]
+        domain = domains[far]
+        candidates = scores[domain.start : domain.start + len(domain)]
+        best = np.argsort(-candidates, kind="stable")[:count]
+        return [
+            (str(domain.labels[index]), float(round(candidates[index], 12))) for index in best if candidates[index] > 0
+        ]
 
 
-Weighted = tuple[RuleTable, npt.NDArray[np.float64]]
+class RankedRule(NamedTuple):
+    """A statement as a row of the table of one query; see `RuleTable`."""
+
+    path: Path
+    form: RuleForm
+    constant: int
+    end: int
+    weight: float
+    ways: str
+    source: Statement
 
 
-@dataclass
-class _Columns:
-    paths: dict[Path, int] = field(default_factory=dict)
-    rows: list[tuple[int, int, int, int]] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    ways: set[str] = field(default_factory=set)
-
-    def add(self, path: Path, kind: int, constant: int, end: int, weight: float) -> None:
-        number = self.paths.setdefault(path, len(self.paths))
-        self.rows.append((number, kind, constant, end))
-        self.weights.append(weight)
-
-    def table(self, relation: int) -> Weighted:
-        path, kind, constant, end = np.array(self.rows, dtype=np.int64).reshape(-1, 4).T
-        if len(self.ways) > 1:
-            raise DataError(f"the rules of one relation must agree in what many ways count, got {sorted(self.ways)}")
-        ways = cast(Ways, next(iter(self.ways), "once"))
-        return RuleTable(relation, tuple(self.paths), path, kind, constant, end, ways), np.array(self.weights)
-
-
-def tables_of(rules: RuleSet, kb: KnowledgeBase, *, weighted: bool) -> dict[int, Weighted]:
-    """Return the table of every question: its rules with their confidence, or with ``weighted`` their weights.
+def read_rows(rules: RuleSet, kb: KnowledgeBase, *, weighted: bool) -> dict[int, list[RankedRule]]:
+    """Return the rules of every query with their confidence, or with ``weighted`` their weights.
 
     Weights are the annotations ``weight`` for ``r(X, ?)`` and ``weight_inverse`` for ``r(?, X)``; a rule that has
-    neither weighs ``−log(1 − confidence)``. ``ways`` says what many ways along a path count (`truth`). Rules are chains
-    whose ends are variables or entities; with ``weighted``, formulas ``w q(X, Y) => !r(X, Y)``, ``w X = Y => !r(X, Y)``
-    and ``w r(X, c)`` too.
+    neither weighs ``−log(1 − confidence)``. ``ways`` says what many ways along a path count (`path_truth`). Rules are
+    chains whose ends are variables or entities; with ``weighted``, formulas ``w q(X, Y) => !r(X, Y)``,
+    ``w X = Y => !r(X, Y)`` and ``w r(X, c)`` too.
     """
-    found: dict[int, _Columns] = {}
+    rows: dict[int, list[RankedRule]] = defaultdict(list)
     for statement in rules:
         if isinstance(statement, Template):
             raise DataError(f"a template has no facts to give until a learner has filled it: {statement}")
-        head, body, sign = _read(statement, weighted)
-        relation = check_relation(kb, str(head.predicate))
-        ends, steps = _walked(head, body, kb, statement)
-        ahead, back = _weights(statement, weighted, sign)
-        near, far, last = ends
-        if near is None and far is None:
-            forward = (steps, CLOSED, ANY, ANY)
-            backward = (mirror_path(steps), CLOSED, ANY, ANY)
-        else:
-            constant = near if far is None else far
-            assert constant is not None
-            kinds = (ANSWER, ASKED) if near is None else (ASKED, ANSWER)
-            forward, backward = ((steps, kind, constant, last) for kind in kinds)
-        for number, row, weight in ((2 * relation, forward, ahead), (2 * relation + 1, backward, back)):
+        head, body, sign = _split(statement, weighted)
+        chain = Chain.read(head, [part for part in body if not _says_different(part)])
+        if chain is None:
+            raise DataError(f"ranking takes chain rules, got: {statement}")
+        relation = find_relation(kb, chain.head)
+        path = encode_path(chain.steps, {step.relation: find_relation(kb, step.relation) for step in chain.steps})
+        backward_path, constant, end = mirror_path(path), ANY_ENTITY, ANY_ENTITY
+        forms = (RuleForm.CLOSED, RuleForm.CLOSED)
+        if not chain.is_closed:
+            forms = (RuleForm.ANSWER, RuleForm.ASKED) if chain.last else (RuleForm.ASKED, RuleForm.ANSWER)
+            backward_path = path
+            constant = _find_entity(kb, chain.head, 1 if chain.last else 0, chain.last or chain.first)
+        if chain.end is not None:
+            end = _find_entity(kb, chain.steps[-1].relation, 0 if chain.steps[-1].inverse else 1, chain.end)
+        ways = _read_ways(statement) if weighted and chain.is_closed else ""
+        for inverse, walked, form, weight in zip(
+            (False, True), (path, backward_path), forms, _read_weights(statement, weighted, sign), strict=True
+        ):
             if weight:
-                columns = found.setdefault(number, _Columns())
-                columns.add(*row, weight)
-                if weighted and row[1] == CLOSED:
-                    columns.ways.add(_ways(statement))
-    return {number: columns.table(number) for number, columns in found.items()}
+                row = RankedRule(walked, form, constant, end, weight, ways, statement)
+                rows[encode_step(relation, inverse)].append(row)
+    return dict(rows)
 
 
-def _ways(statement: Statement) -> str:
+def _split(statement: Statement, weighted: bool) -> tuple[Atom, Sequence[Formula], float]:
+    """Return head, body and whether the statement speaks for its head (1) or against it (−1)."""
+    if isinstance(statement, Rule):
+        if isinstance(statement.head, Atom):
+            return statement.head, statement.body, 1.0
+    elif weighted and not isinstance(statement, Template) and statement.kind == "soft":
+        match statement.formula:
+            case Implies(And(parts), Not(Atom() as head)):
+                return head, parts, -1.0
+            case Implies(premise, Not(Atom() as head)):
+                return head, () if isinstance(premise, Comparison) else (premise,), -1.0
+            case Atom() as head:
+                return head, (), 1.0
+    raise DataError(f"ranking takes chain rules, got: {statement}")
+
+
+def _says_different(part: Formula) -> bool:
+    return isinstance(part, Comparison) and part.operator == "!="
+
+
+def _find_entity(kb: KnowledgeBase, relation: str, position: int, symbol: Symbol | None) -> int:
+    assert symbol is not None
+    return kb.domains[kb.predicate(relation).types[position]].id_of(symbol.name)
+
+
+def _read_ways(statement: Statement) -> str:
     ways = str(statement.annotations.get("ways", "once"))
     if ways not in WAYS:
         raise DataError(f"ways must be one of {', '.join(WAYS)}, got {ways!r}: {statement}")
     return ways
 
 
-def _weights(statement: Statement, weighted: bool, sign: float) -> tuple[float, float]:
-    notes = statement.annotations
-    given = [notes.number(name) for name in ("weight", "weight_inverse")]
+def _read_weights(statement: Statement, weighted: bool, sign: float) -> tuple[float, float]:
+    """Return the weights for ``r(X, ?)`` and ``r(?, X)``."""
+    given = [statement.annotations.number(name) for name in ("weight", "weight_inverse")]
     if isinstance(statement, Rule):
         if not weighted:
             return statement.confidence, statement.confidence
@@ -193,54 +206,11 @@ def _weights(statement: Statement, weighted: bool, sign: float) -> tuple[float, 
     return given[0] or 0.0, given[1] or 0.0
 
 
-def _read(statement: Statement, weighted: bool) -> tuple[Atom, Sequence[Formula], float]:
-    """Return head, body and whether the statement speaks for its head (1) or against it (−1)."""
-    if isinstance(statement, Rule):
-        if isinstance(statement.head, Atom) and statement.head.arity == 2:
-            return statement.head, statement.body, 1.0
-    elif weighted and not isinstance(statement, Template) and statement.kind == "soft":
-        match statement.formula:
-            case Implies(And(parts), Not(Atom() as head)) if head.arity == 2:
-                return head, parts, -1.0
-            case Implies(premise, Not(Atom() as head)) if head.arity == 2:
-                return head, () if isinstance(premise, Comparison) else (premise,), -1.0
-            case Atom() as head if head.arity == 2:
-                return head, (), 1.0
-    raise DataError(f"ranking takes chain rules, got: {statement}")
-
-
-def _walked(
-    head: Atom, body: Sequence[Formula], kb: KnowledgeBase, statement: Statement
-) -> tuple[tuple[int | None, int | None, int], Path]:
-    """Walk a body from the head's first variable: the head's constants, the body's last entity, and the steps."""
-    types = kb.predicate(str(head.predicate)).types
-    near, far = (_entity(term, kind, kb) for term, kind in zip(head.args, types, strict=True))
-    start, goal = (head.args[1], None) if near is not None else (head.args[0], head.args[1] if far is None else None)
-    left = [part for part in body if not (isinstance(part, Comparison) and part.operator == "!=")]
-    place, steps, last = start, [], ANY
-    seen: set[Term] = {start}
-    while left:
-        atom = next((part for part in left if isinstance(part, Atom) and part.arity == 2 and place in part.args), None)
-        if atom is None or (near is not None and far is not None):
-            raise DataError(f"ranking takes chain rules, got: {statement}")
-        left.remove(atom)
-        inverse = atom.args[0] != place
-        place = atom.args[0 if inverse else 1]
-        steps.append(2 * check_relation(kb, str(atom.predicate)) + inverse)
-        kind = kb.predicate(str(atom.predicate)).types[0 if inverse else 1]
-        entity = _entity(place, kind, kb)
-        if place in seen or (entity is not None and left):
-            raise DataError(f"ranking takes chain rules, got: {statement}")
-        last = ANY if entity is None else entity
-        seen.add(place)
-    if goal is not None and body and place != goal and not isinstance(body[0], Comparison):
-        raise DataError(f"ranking takes chain rules, got: {statement}")
-    return (near, far, last), tuple(steps)
-
-
-def _entity(term: Term, kind: str, kb: KnowledgeBase) -> int | None:
-    if isinstance(term, Variable):
-        return None
-    if not isinstance(term, Symbol):
-        raise DataError(f"{term} is a number and no entity")
-    return kb.domains[kind].id_of(term.name)
+def _write_table(step: int, rows: Sequence[RankedRule]) -> tuple[RuleTable, Scores]:
+    paths = {path: index for index, path in enumerate(dict.fromkeys(row.path for row in rows))}
+    ways = {row.ways for row in rows} - {""}
+    if len(ways) > 1:
+        raise DataError(f"the rules of one relation must agree in what many ways count, got {sorted(ways)}")
+    columns = np.array([(paths[row.path], row.form, row.constant, row.end) for row in rows], dtype=np.int64).T
+    table = RuleTable(step, tuple(paths), *columns, cast(Ways, next(iter(ways), "once")))
+    return table, np.array([row.weight for row in rows])

@@ -51,7 +51,7 @@ def test_a_relation_is_no_evidence_for_itself():
     mixture = PathMixture(max_length=3, constants=0).fit(kb)
     for target in mixture.learned_.values():  # r · r⁻¹ · r would always fire if the fact itself were there
         row = [number for number, path in enumerate(target.table.paths) if len(path) == 3]
-        used = np.isin(target.table.path, row)
+        used = np.isin(target.table.path_index, row)
         assert target.support[used].sum() < target.body[used].sum() / 2 or not used.any()
 
 

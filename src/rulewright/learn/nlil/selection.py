@@ -222,7 +222,7 @@ class PairCounter:
             bears[self.task.graph.kb.columns(name)[0]] = 1
             return sparse.csr_array(state.multiply(bears[None, :]))
         relation, inverse = divmod(operator - 1, 2)
-        return self._walks.step(state, 2 * self._relations[relation] + inverse)
+        return self._walks.take_step(state, 2 * self._relations[relation] + inverse)
 
     def _borne(self, literal: Literal, entities: Ids) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Tell of which entities a literal about one argument holds, with nothing hidden."""

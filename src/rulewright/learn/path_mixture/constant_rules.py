@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data.index import Ids
-from rulewright.engine.evidence import ANSWER, ANY, ASKED, RuleTable
-from rulewright.engine.walks import Graph, Hidden
+from rulewright.engine.evidence import ANY_ENTITY, RuleForm, RuleTable
+from rulewright.engine.walks import Graph, HiddenEdges
 from rulewright.learn.path_mixture.paths import Walkers, spread
 from rulewright.logic import Path
 
@@ -36,12 +36,12 @@ class CountedRules:
 
     def kept(self, keep: npt.NDArray[np.bool_] | Ids) -> CountedRules:
         """Return some of the rules."""
-        return CountedRules(self.table.kept(keep), self.support[keep], self.body[keep], self.least[keep])
+        return CountedRules(self.table.select(keep), self.support[keep], self.body[keep], self.least[keep])
 
     def joined(self, other: CountedRules) -> CountedRules:
         """Return the rules of both."""
         return CountedRules(
-            self.table.joined(other.table),
+            self.table.join(other.table),
             np.concatenate([self.support, other.support]),
             np.concatenate([self.body, other.body]),
             np.concatenate([self.least, other.least]),
@@ -52,7 +52,7 @@ class CountedRules:
 
         ``own`` tells where that fact counts among the rule's successes.
         """
-        answer = self.table.kind[rule] == ANSWER
+        answer = self.table.form[rule] == RuleForm.ANSWER
         support, body = self.support[rule] - own, self.body[rule] - answer
         found: Floats = np.where(support >= self.least[rule], support, 0.0) / (np.maximum(body, 0.0) + DOUBT)
         return found
@@ -60,7 +60,7 @@ class CountedRules:
 
 def constant_rules(
     graph: Graph,
-    hidden: Hidden,
+    hidden: HiddenEdges,
     *,
     steps: int = 1,
     min_support: int = 2,
@@ -91,12 +91,14 @@ def constant_rules(
     return found.joined(_asked(graph, hidden, min_support, max_edges, min_confidence, random))
 
 
-def _priors(graph: Graph, hidden: Hidden) -> CountedRules:
+def _priors(graph: Graph, hidden: HiddenEdges) -> CountedRules:
     answers, counts = np.unique(hidden.after, return_counts=True)
-    return _rules(hidden.relation, [()], np.zeros(len(answers)), ANSWER, answers, ANY, counts, len(hidden.after), 1)
+    return _rules(
+        hidden.step, [()], np.zeros(len(answers)), RuleForm.ANSWER, answers, ANY_ENTITY, counts, len(hidden.after), 1
+    )
 
 
-def _open(graph: Graph, hidden: Hidden, walkers: Walkers, step: int, base: int, min_support: int) -> CountedRules:
+def _open(graph: Graph, hidden: HiddenEdges, walkers: Walkers, step: int, base: int, min_support: int) -> CountedRules:
     """``r(X, c) ← P(X, Z)``."""
     pair = np.unique(walkers.fact * base**step + walkers.code)
     fact, code = pair // base**step, pair % base**step
@@ -105,12 +107,12 @@ def _open(graph: Graph, hidden: Hidden, walkers: Walkers, step: int, base: int, 
     key, support = key[support >= min_support], support[support >= min_support]
     path, answer = key // graph.entities, key % graph.entities
     paths = [_steps(int(each), step, base) for each in codes]
-    return _rules(hidden.relation, paths, path, ANSWER, answer, ANY, support, body[path], min_support)
+    return _rules(hidden.step, paths, path, RuleForm.ANSWER, answer, ANY_ENTITY, support, body[path], min_support)
 
 
 def _ended(
     graph: Graph,
-    hidden: Hidden,
+    hidden: HiddenEdges,
     walkers: Walkers,
     step: int,
     base: int,
@@ -132,16 +134,16 @@ def _ended(
     fit &= share >= gain * prior[answer]
     number, answer, support = number[fit], answer[fit], support[fit]
     code, end = feature[number] // graph.entities, feature[number] % graph.entities
-    trivial = (code == hidden.relation) & (end == answer) if step == 1 else np.zeros(len(code), dtype=bool)
+    trivial = (code == hidden.step) & (end == answer) if step == 1 else np.zeros(len(code), dtype=bool)
     number, answer, support, code, end = (each[~trivial] for each in (number, answer, support, code, end))
     codes, path = np.unique(code, return_inverse=True)
     paths = [_steps(int(each), step, base) for each in codes]
-    return _rules(hidden.relation, paths, path, ANSWER, answer, end, support, body[number], min_support)
+    return _rules(hidden.step, paths, path, RuleForm.ANSWER, answer, end, support, body[number], min_support)
 
 
 def _asked(
     graph: Graph,
-    hidden: Hidden,
+    hidden: HiddenEdges,
     min_support: int,
     max_edges: int | None,
     min_confidence: float,
@@ -150,7 +152,7 @@ def _asked(
     """``r(c, Y) ← p(Y, d)``."""
     _, place, often = np.unique(hidden.before, return_inverse=True, return_counts=True)
     rows = np.flatnonzero(often[place] >= min_support)
-    part = Hidden(hidden.relation, hidden.before[rows], hidden.after[rows])
+    part = HiddenEdges(hidden.step, hidden.before[rows], hidden.after[rows])
     near = spread(graph, part, part.after, 1, max_edges, random)[1]
     feature, number = np.unique(near.code * graph.entities + near.place, return_inverse=True)
     key, support = np.unique(number * graph.entities + part.before[near.fact], return_counts=True)
@@ -163,11 +165,11 @@ def _asked(
         degree = np.diff(graph.adjacency(int(relation) ^ 1).indptr)
         body[code == relation] = degree[end[code == relation]]
     keep = support / (body + DOUBT) >= min_confidence
-    keep &= ~((code == hidden.relation ^ 1) & (end == constant))
+    keep &= ~((code == hidden.step ^ 1) & (end == constant))
     codes, path = np.unique(code[keep], return_inverse=True)
     paths: list[Path] = [(int(each),) for each in codes]
     named = constant[keep], end[keep], support[keep], body[keep]
-    return _rules(hidden.relation, paths, path, ASKED, *named, min_support)
+    return _rules(hidden.step, paths, path, RuleForm.ASKED, *named, min_support)
 
 
 def _rules(

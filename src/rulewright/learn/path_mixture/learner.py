@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.engine.evidence import CLOSED, RuleTable
-from rulewright.engine.walks import Graph, check_relation
+from rulewright.engine.evidence import RuleForm, RuleTable
+from rulewright.engine.walks import Graph, find_relation
 from rulewright.errors import DataError, FileError
 from rulewright.files import write_text
 from rulewright.learn.path_mixture.target import MixtureOptions, Target, learn_target
 from rulewright.logic import Path, RuleSet, mirror_path
 from rulewright.reason.rank import RuleRanker
 
-_COLUMNS = ("path", "kind", "constant", "end")
+_COLUMNS = ("path_index", "form", "constant", "end")
 _AFTERWARDS = ("shared",)
 """Options that matter only when all targets are learned: they may change between two runs."""
 
@@ -73,7 +73,7 @@ class SavedTargets:
 
     def save(self, target: Target) -> None:
         """Keep a target, in one step."""
-        file = self._file(target.table.relation)
+        file = self._file(target.table.step)
         columns = {name: getattr(target.table, name) for name in _COLUMNS}
         figures = {name: getattr(target, name) for name in ("weights", "support", "body", "seconds")}
         part = file.with_suffix(".part.npz")
@@ -106,7 +106,7 @@ def _joined(target: Target, other: Target, share: float) -> Target:
     weights[[own[path] for path in both]] += share * other.weights[[back[path] for path in both]]
     more = [path for path in back if path not in own]
     places = np.array([back[path] for path in more], dtype=np.int64)
-    table = target.table.joined(RuleTable.of_paths(target.table.relation, more, target.table.ways))
+    table = target.table.join(RuleTable.of_paths(target.table.step, more, target.table.ways))
     return Target(
         table,
         np.concatenate([weights, share * other.weights[places]]),
@@ -119,7 +119,7 @@ def _joined(target: Target, other: Target, share: float) -> Target:
 def _closed(target: Target) -> dict[Path, int]:
     """Return where the rule of each path stands."""
     table = target.table
-    return {table.paths[table.path[place]]: int(place) for place in np.flatnonzero(table.kind == CLOSED)}
+    return {table.paths[table.path_index[place]]: int(place) for place in np.flatnonzero(table.form == RuleForm.CLOSED)}
 
 
 Progress = Callable[[int, int], None]
@@ -179,7 +179,7 @@ class PathMixture:
         if not numbers:
             raise DataError("no predicate has two entities as arguments, so there are no paths to learn from")
         if self.targets is not None:
-            numbers = [check_relation(kb, name) for name in self.targets]
+            numbers = [find_relation(kb, name) for name in self.targets]
             for name in self.targets:
                 if kb.count(name) == 0:
                     raise DataError(f"{name} has no facts, so there is nothing to learn it from")
@@ -214,7 +214,7 @@ class PathMixture:
         """Return the given paths of each relation and of its inverse."""
         found: dict[int, tuple[Path, ...]] = dict.fromkeys(range(2 * len(kb.predicates)), ())
         for name, mine in paths.items():
-            number = 2 * check_relation(kb, name)
+            number = 2 * find_relation(kb, name)
             found[number], found[number + 1] = tuple(mine), tuple(map(mirror_path, mine))
         return found
 

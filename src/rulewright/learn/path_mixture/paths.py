@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rulewright.data.index import Ids, expand_ranges, match_sorted
 from rulewright.engine.evidence import Evidence, RuleTable
-from rulewright.engine.walks import Graph, Hidden
+from rulewright.engine.walks import Graph, HiddenEdges
 from rulewright.errors import DataError
 from rulewright.logic import Path
 
@@ -56,7 +56,7 @@ class Walkers:
 
 def find_paths(
     graph: Graph,
-    hidden: Hidden,
+    hidden: HiddenEdges,
     *,
     max_length: int = 3,
     max_edges: int | None = None,
@@ -70,7 +70,7 @@ def find_paths(
     >>> from rulewright.data import KnowledgeBase
     >>> facts = [("ann", "p", "bob"), ("bob", "p", "cid"), ("ann", "g", "cid")]
     >>> graph = Graph.of(KnowledgeBase.from_triples(facts))
-    >>> find_paths(graph, Hidden(2, np.array([0]), np.array([2])), max_length=2).paths  # g(X, Z) ← p(X, Y), p(Y, Z)
+    >>> find_paths(graph, HiddenEdges(2, np.array([0]), np.array([2])), max_length=2).paths
     ((0, 0),)
     """
     if not 1 <= max_length <= LONGEST:
@@ -93,16 +93,16 @@ def find_paths(
     return FoundPaths(paths, support, hit / np.maximum(walks, hit))
 
 
-def counted_paths(graph: Graph, hidden: Hidden, paths: Sequence[Path]) -> FoundPaths:
+def counted_paths(graph: Graph, hidden: HiddenEdges, paths: Sequence[Path]) -> FoundPaths:
     """Count given paths as `find_paths` does, over all edges.
 
     >>> from rulewright.data import KnowledgeBase
     >>> facts = [("ann", "p", "bob"), ("bob", "p", "cid"), ("ann", "g", "cid")]
     >>> graph = Graph.of(KnowledgeBase.from_triples(facts))
-    >>> counted_paths(graph, Hidden(2, np.array([0]), np.array([2])), [(0, 0), (0, 1)]).support.tolist()
+    >>> counted_paths(graph, HiddenEdges(2, np.array([0]), np.array([2])), [(0, 0), (0, 1)]).support.tolist()
     [1, 0]
     """
-    evidence = Evidence(graph, RuleTable.of_paths(hidden.relation, paths, "counted"))
+    evidence = Evidence(graph, RuleTable.of_paths(hidden.step, paths, "counted"))
     support, hit = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths))
     block = max(1, CELLS // graph.entities)
     for low in range(0, len(hidden.before), block):
@@ -116,7 +116,7 @@ def counted_paths(graph: Graph, hidden: Hidden, paths: Sequence[Path]) -> FoundP
     return FoundPaths(tuple(paths), support, hit / np.maximum(np.maximum(walks, hit), 1))
 
 
-def _blocks(graph: Graph, hidden: Hidden, max_length: int, max_edges: int | None) -> list[slice]:
+def _blocks(graph: Graph, hidden: HiddenEdges, max_length: int, max_edges: int | None) -> list[slice]:
     """Cut the facts into blocks whose partial walks fit."""
     degree = np.diff(graph.leaving[0])
     if max_edges is not None:
@@ -134,7 +134,7 @@ def _blocks(graph: Graph, hidden: Hidden, max_length: int, max_edges: int | None
 
 
 def spread(
-    graph: Graph, hidden: Hidden, entities: Ids, steps: int, max_edges: int | None, random: np.random.Generator
+    graph: Graph, hidden: HiddenEdges, entities: Ids, steps: int, max_edges: int | None, random: np.random.Generator
 ) -> list[Walkers]:
     """Walk all relations at once, up to a number of steps."""
     facts = np.arange(len(entities))
@@ -150,8 +150,8 @@ def spread(
             edge, source = edge[keep], source[keep]
         relation, end, fact = relations[edge], ends[edge], now.fact[source]
         place = now.place[source]
-        uses = (relation == hidden.relation) & (place == hidden.before[fact]) & (end == hidden.after[fact])
-        uses |= (relation == hidden.relation ^ 1) & (place == hidden.after[fact]) & (end == hidden.before[fact])
+        uses = (relation == hidden.step) & (place == hidden.before[fact]) & (end == hidden.after[fact])
+        uses |= (relation == hidden.step ^ 1) & (place == hidden.after[fact]) & (end == hidden.before[fact])
         keep = ~uses
         code = now.code[source] * (2 * graph.relations) + relation
         found.append(_gathered(graph, fact[keep], code[keep], end[keep], now.ways[source][keep]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rulewright.data import KnowledgeBase
-from rulewright.engine.evidence import ANSWER, ANY, ASKED, CLOSED
+from rulewright.engine.evidence import ANY_ENTITY, RuleForm
 from rulewright.learn.path_mixture.target import Target
 from rulewright.logic import (
     And,
@@ -60,16 +60,16 @@ def _keys(relation: int, target: Target) -> Iterator[tuple[_Key, float, float, f
     """Yield each rule as it is read forwards: relation, kind, path, head's constant, end, whether it speaks against."""
     table, inverse = target.table, bool(relation & 1)
     rows = zip(
-        *(column.tolist() for column in (table.path, table.kind, table.constant, table.end)),
+        *(column.tolist() for column in (table.path_index, table.form, table.constant, table.end)),
         *(column.tolist() for column in (target.weights, target.support, target.body)),
         strict=True,
     )
     for number, kind, constant, end, weight, support, body in rows:
         path = table.paths[number]
-        if kind == CLOSED:
+        if kind == RuleForm.CLOSED:
             path = mirror_path(path) if inverse else path
         elif inverse:  # what is an answer to r(?, X) stands first in r, as does what r(X, ?) asks about
-            kind = ASKED if kind == ANSWER else ANSWER
+            kind = RuleForm.ASKED if kind == RuleForm.ANSWER else RuleForm.ANSWER
         yield (relation >> 1, kind, path, constant, end, weight < 0), weight, support, body
 
 
@@ -78,13 +78,13 @@ def _statement(key: _Key, entry: Mapping[str, float], ways: str, names: list[str
     x, y = Variable("X"), Variable("Y")
     head_args: tuple[Term, Term] = (x, y)
     last: Term = y
-    if kind != CLOSED:
+    if kind != RuleForm.CLOSED:
         named = Symbol(labels[constant])
-        head_args = (x, named) if kind == ANSWER else (named, x)
-        last = Variable("Z") if end == ANY else Symbol(labels[end])
+        head_args = (x, named) if kind == RuleForm.ANSWER else (named, x)
+        last = Variable("Z") if end == ANY_ENTITY else Symbol(labels[end])
     head = Atom(names[relation], head_args)
     told: dict[str, object] = {name: int(each) if each == int(each) else each for name, each in entry.items()}
-    if kind == CLOSED and ways != "once":
+    if kind == RuleForm.CLOSED and ways != "once":
         told["ways"] = ways
     notes = Annotations(told)
     body = _chain(path, x, last, names)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data.index import Ids
-from rulewright.engine.evidence import ANY, ASKED, WAYS, Evidence, RuleTable, Ways
-from rulewright.engine.walks import Graph, Hidden
+from rulewright.engine.evidence import ANY_ENTITY, WAYS, Evidence, RuleForm, RuleTable, Ways
+from rulewright.engine.walks import Graph, HiddenEdges
 from rulewright.errors import DataError
 from rulewright.learn.path_mixture.constant_rules import DOUBT, CountedRules, constant_rules
 from rulewright.learn.path_mixture.paths import CELLS, LONGEST, counted_paths, find_paths
@@ -106,14 +106,14 @@ class _Columns:
 
     def place(self, number: Ids, confidence: Floats) -> tuple[Ids, Floats]:
         table = self.constants.table
-        family = np.where(table.kind[number] == ASKED, 2, np.where(table.end[number] == ANY, 0, 1))
+        family = np.where(table.form[number] == RuleForm.ASKED, 2, np.where(table.end[number] == ANY_ENTITY, 0, 1))
         column = self.closed + family * (len(_BINS) + 1) + np.searchsorted(_BINS, confidence)
         return column, -np.log1p(-np.minimum(confidence, 0.999))
 
     def _own(self, row: Ids, right: npt.NDArray[np.bool_], number: Ids) -> npt.NDArray[np.bool_]:
         """Tell where the question's fact counts among a rule's successes: always or never for all its candidates,
         where the rule is about the entity asked about."""
-        asked = self.constants.table.kind[number] == ASKED
+        asked = self.constants.table.form[number] == RuleForm.ASKED
         key = row * max(len(self.constants.support), 1) + number
         hit = np.unique(key[right & asked])
         if len(hit) == 0:
@@ -145,14 +145,16 @@ def learn_target(
         chosen = np.sort(random.permutation(len(facts[0]))[:count])
         return facts[0][chosen], facts[1][chosen]
 
-    sample = Hidden(relation, *some((before, after), options.sample))
+    sample = HiddenEdges(relation, *some((before, after), options.sample))
     if paths is None:
         table, first = _found_rules(graph, sample, options, seed)
     else:
         table, first = _given_rules(graph, sample, options, paths)
     closed = len(table)
-    counted = _constant_rules(graph, Hidden(relation, *some((before, after), 20 * options.questions)), options, seed)
-    evidence = Evidence(graph, table.joined(counted.table))
+    counted = _constant_rules(
+        graph, HiddenEdges(relation, *some((before, after), 20 * options.questions)), options, seed
+    )
+    evidence = Evidence(graph, table.join(counted.table))
     first = np.concatenate([first, -0.3 * np.log1p(-np.minimum(counted.confidence, 0.99))])
 
     def asked(facts: tuple[Ids, Ids], truth: tuple[Ids, Ids], *, hide: bool) -> Examples:
@@ -178,7 +180,7 @@ def learn_target(
     everything = np.concatenate([weights[:closed], weights[column] * value])
     keep = np.flatnonzero(np.abs(everything) > 1e-6)
     return Target(
-        evidence.table.kept(keep),
+        evidence.table.select(keep),
         everything[keep],
         np.concatenate([support[:closed], counted.support])[keep],
         np.concatenate([body[:closed], counted.body])[keep],
@@ -187,31 +189,31 @@ def learn_target(
 
 
 def _given_rules(
-    graph: Graph, hidden: Hidden, options: MixtureOptions, paths: Sequence[Path]
+    graph: Graph, hidden: HiddenEdges, options: MixtureOptions, paths: Sequence[Path]
 ) -> tuple[RuleTable, Floats]:
     """Return ``X = Y`` and the given paths, and what each weighs before training."""
-    usable = tuple(dict.fromkeys(path for path in paths if path not in ((), (hidden.relation,))))
+    usable = tuple(dict.fromkeys(path for path in paths if path not in ((), (hidden.step,))))
     counted = counted_paths(graph, hidden, usable)
     weights = np.concatenate([np.zeros(1), -np.log1p(-np.minimum(counted.confidence, 0.99))])
-    return RuleTable.of_paths(hidden.relation, ((), *usable), options.ways), weights
+    return RuleTable.of_paths(hidden.step, ((), *usable), options.ways), weights
 
 
-def _found_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: int) -> tuple[RuleTable, Floats]:
+def _found_rules(graph: Graph, hidden: HiddenEdges, options: MixtureOptions, seed: int) -> tuple[RuleTable, Floats]:
     """Return ``X = Y``, the best paths and all single relations, and what each weighs before training."""
     found = find_paths(graph, hidden, max_length=options.max_length, max_edges=options.max_edges, seed=seed).best(
         options.max_paths, min_support=options.min_support, min_confidence=options.min_confidence
     )
-    known = {(), (hidden.relation,), *found.paths}
-    single = [(int(each),) for each in np.unique(graph.relation) if (int(each),) not in known]
+    known = {(), (hidden.step,), *found.paths}
+    single = [(int(each),) for each in np.unique(graph.steps) if (int(each),) not in known]
     weights = np.zeros(1 + len(found.paths) + len(single))
     weights[1 : 1 + len(found.paths)] = -np.log1p(-np.minimum(found.confidence, 0.99))
-    return RuleTable.of_paths(hidden.relation, ((), *found.paths, *single), options.ways), weights
+    return RuleTable.of_paths(hidden.step, ((), *found.paths, *single), options.ways), weights
 
 
-def _constant_rules(graph: Graph, hidden: Hidden, options: MixtureOptions, seed: int) -> CountedRules:
+def _constant_rules(graph: Graph, hidden: HiddenEdges, options: MixtureOptions, seed: int) -> CountedRules:
     if options.constants == 0:
         nothing = np.zeros(0)
-        return CountedRules(RuleTable.of_paths(hidden.relation, ()), nothing, nothing, nothing)
+        return CountedRules(RuleTable.of_paths(hidden.step, ()), nothing, nothing, nothing)
     counted = constant_rules(graph, hidden, steps=options.constants, seed=seed)
     order = np.argsort(-counted.support * counted.confidence, kind="stable")
     return counted.kept(np.sort(order[: options.max_constants]))

@@ -13,7 +13,7 @@ from scipy import optimize, sparse
 
 from rulewright.data.index import Ids, match_sorted
 from rulewright.engine.evidence import Evidence
-from rulewright.engine.walks import Hidden
+from rulewright.engine.walks import HiddenEdges
 from rulewright.errors import DataError
 
 Numbers = npt.NDArray[np.int64]
@@ -202,9 +202,9 @@ class Questions:
     def __len__(self) -> int:
         return len(self.entity)
 
-    def hidden(self) -> Hidden:
+    def hidden(self) -> HiddenEdges:
         """Return the questions' own facts, to be hidden from them."""
-        return Hidden(self.relation, self.entity, self.answer)
+        return HiddenEdges(self.relation, self.entity, self.answer)
 
 
 def examples(
@@ -227,7 +227,7 @@ def examples(
     entities, parts, keys = evidence.graph.entities, [], []
     spoken = np.zeros(len(questions))
     weighty = np.flatnonzero(first)
-    guide = Evidence(evidence.graph, evidence.table.kept(weighty))
+    guide = Evidence(evidence.graph, evidence.table.select(weighty))
     other = questions.known != questions.answer[questions.known_row]
     other_row, others = questions.known_row[other], questions.known[other]
     for low in range(0, len(questions), block):
