@@ -72,8 +72,9 @@ class RuleTable:
 
     def select(self, chosen: npt.NDArray[np.bool_] | Ids) -> RuleTable:
         """Return some of the rules."""
-        columns = (column[chosen] for column in (self.path_index, self.form, self.constant, self.end))
-        return RuleTable(self.step, self.paths, *columns, self.ways)
+        columns = (self.path_index, self.form, self.constant, self.end)
+        path_index, form, constant, end = (column[chosen] for column in columns)
+        return RuleTable(self.step, self.paths, path_index, form, constant, end, self.ways)
 
     @classmethod
     def of_paths(cls, step: int, paths: Sequence[Path], ways: Ways = "once") -> RuleTable:

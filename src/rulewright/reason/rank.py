@@ -211,6 +211,9 @@ def _write_table(step: int, rows: Sequence[RankedRule]) -> tuple[RuleTable, Scor
     ways = {row.ways for row in rows} - {""}
     if len(ways) > 1:
         raise DataError(f"the rules of one relation must agree in what many ways count, got {sorted(ways)}")
-    columns = np.array([(paths[row.path], row.form, row.constant, row.end) for row in rows], dtype=np.int64).T
-    table = RuleTable(step, tuple(paths), *columns, cast(Ways, next(iter(ways), "once")))
+    path_index, form, constant, end = np.array(
+        [(paths[row.path], row.form, row.constant, row.end) for row in rows], dtype=np.int64
+    ).T
+    counting = cast(Ways, next(iter(ways), "once"))
+    table = RuleTable(step, tuple(paths), path_index, form, constant, end, counting)
     return table, np.array([row.weight for row in rows])
