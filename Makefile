@@ -2,22 +2,34 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # one thread a worker: more would only wait for each other
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-fast lint docs bench hooks clean
 
 demo: .venv/.core
 	@$(BIN)/rulewright demo
 
 test: .venv/.dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # one thread a worker: more would only wait for each other
+	@$(PYTEST)
+
+test-fast: .venv/.dev
+	@$(PYTEST) -m "not slow"
 
 lint: .venv/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+docs: .venv/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "the site is in build/site"
+
 bench: .venv/.dev
-	@for each in engine imports milr; do $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for file in $(filter-out benchmarks/measure.py,$(wildcard benchmarks/*.py)); do \
+	  echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+hooks: .venv/.dev
+	@$(BIN)/pre-commit install
 
 $(BIN)/python:
 	@echo "making .venv ..."
@@ -30,7 +42,7 @@ $(BIN)/python:
 
 .venv/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing rulewright with its test tools (a minute or two, once) ..."
-	@$(INSTALL) --editable '.[dev,frames,nlp,rdf,viz,web]'
+	@$(INSTALL) --editable '.[dev,docs,frames,nlp,rdf,viz,web]'
 	@touch $@ .venv/.core
 
 clean:
