@@ -38,7 +38,9 @@ def test_every_command_has_help_with_an_example():
     for command in (
         ["demo"],
         ["learn"],
-        ["evaluate"],
+        ["evaluate", "docre"],
+        ["evaluate", "kbc"],
+        ["evaluate", "classification"],
         ["apply"],
         ["explain"],
         ["convert"],

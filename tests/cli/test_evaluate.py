@@ -3,10 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from rulewright.cli.evaluate import evaluate
+from rulewright.cli import app
 from rulewright.errors import RulewrightError
 
 DOCUMENTS = [
@@ -51,15 +50,23 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(*args: str, stdin: str | None = None):
-    app = typer.Typer(rich_markup_mode=None)
-    app.command()(evaluate)
-    return CliRunner().invoke(app, ["--task", "docre", *args], input=stdin, catch_exceptions=False)
+    return CliRunner().invoke(app, ["evaluate", "docre", *args], input=stdin, catch_exceptions=False)
 
 
-def test_help_has_an_example():
-    text = run("--help").stdout
-    assert "Example: rulewright evaluate --task docre" in text
-    assert "--json" in text
+@pytest.mark.parametrize(
+    ("task", "own", "foreign"),
+    [("docre", "--by-rule", "--ties"), ("kbc", "--ties", "--by-rule"), ("classification", "--json", "--split")],
+)
+def test_each_task_has_its_own_options_and_an_example(task, own, foreign):
+    text = CliRunner().invoke(app, ["evaluate", task, "--help"]).stdout
+    assert f"Example: rulewright evaluate {task}" in text
+    assert "--json" in text and own in text and foreign not in text
+
+
+def test_without_a_task_the_tasks_are_listed():
+    text = CliRunner().invoke(app, ["evaluate", "--help"]).stdout
+    assert all(task in text for task in ("docre", "kbc", "classification"))
+    assert CliRunner().invoke(app, ["evaluate", "guess"]).exit_code == 2
 
 
 def test_the_plain_command(folder):
@@ -162,11 +169,11 @@ def test_errors_are_one_line(folder, args, message):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("pred.json", "-"), "only PRED can be standard input"),
+        (("pred.json", "-"), "only the first argument, what was predicted, can be standard input"),
         (("pred.json", "gold.json", "--by-rule"), "--by-rule needs --rules"),
         (("pred.json", "gold.json", "--distance-bounds", "0,x"), "must be whole numbers with commas, got '0,x'"),
         (("pred.json", "gold.json", "--distance-bounds", "5,9"), "must start at 0 and increase, got 5, 9"),
-        (("pred.json", "gold.json", "--task", "guess"), "Invalid value for '--task'"),
+        (("pred.json", "gold.json", "--ties", "mean"), "No such option: --ties"),
         (("pred.json",), "Missing argument"),
     ],
 )

@@ -38,10 +38,10 @@ def test_infer_and_evaluate(files):
     assert "4 atoms from 2 rules and 4 facts" in shown.stdout
     run("infer", rules, facts, "--queries", queries, "-o", out, "--prior", "-1", "--closed", "Friends")
     assert len(out.read_text().splitlines()) == 5
-    scored = json.loads(run("evaluate", "--task", "classification", out, queries, "--json").stdout)
+    scored = json.loads(run("evaluate", "classification", out, queries, "--json").stdout)
     assert scored["atoms"] == 4
     assert scored["by_predicate"]["Cancer"] == {"atoms": 3, "true": 1, "auc_pr": 1}
-    assert "all, pooled" in run("evaluate", "--task", "classification", out, queries).stdout
+    assert "all, pooled" in run("evaluate", "classification", out, queries).stdout
 
 
 def test_json_predicates_and_atoms(files):
@@ -65,7 +65,7 @@ def test_a_folder_brings_its_queries(tmp_path):
         (tmp_path / name).write_text(text)
     out = tmp_path / "out.tsv"
     assert run("infer", tmp_path, tmp_path, "-o", out).exit_code == 0
-    assert json.loads(run("evaluate", "--task", "classification", out, tmp_path, "--json").stdout)["auc_pr"] == 1
+    assert json.loads(run("evaluate", "classification", out, tmp_path, "--json").stdout)["auc_pr"] == 1
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_errors_name_file_and_line(files):
     out = files / "out.tsv"
     run("infer", files / "a.mln", files / "facts.db", "--queries", "Cancer", "-o", out)
     with pytest.raises(RulewrightError, match=r"out.tsv: no score for Cancer\(Eve\)"):
-        run("evaluate", "--task", "classification", out, files / "queries.db")
+        run("evaluate", "classification", out, files / "queries.db")

@@ -25,14 +25,12 @@ def test_rules_are_learned_and_then_rank(graph):
     options = ["--learner", "lnn", "--max-length", "2", "--target", "uncle", "-o", str(rules)]
     learned = run.invoke(app, ["learn", str(graph), *options])
     assert learned.exit_code == 0, learned.output
-    scored = run.invoke(app, ["evaluate", str(rules), str(graph), "--task", "kbc", "--json"])
+    scored = run.invoke(app, ["evaluate", "kbc", str(rules), str(graph), "--json"])
     assert scored.exit_code == 0, scored.output
     figures = json.loads(scored.stdout)
     assert figures["questions"] == 8
     assert figures["mrr"] == pytest.approx(1.0)
-    shown = run.invoke(
-        app, ["evaluate", str(rules), str(graph), "--task", "kbc", "--by-relation", "--ties", "pessimistic"]
-    )
+    shown = run.invoke(app, ["evaluate", "kbc", str(rules), str(graph), "--by-relation", "--ties", "pessimistic"])
     assert "uncle" in shown.stdout and "pessimistic" in shown.stdout
 
 
@@ -45,7 +43,7 @@ def test_learned_rules_are_shown(graph):
 def test_an_unknown_split_is_named(graph):
     rules = graph / "some.rules"
     rules.write_text("0.9 :: uncle(X, Z) :- parent(X, Y), brother(Y, Z).\n")
-    answer = CliRunner().invoke(app, ["evaluate", str(rules), str(graph), "--task", "kbc", "--split", "dev"])
+    answer = CliRunner().invoke(app, ["evaluate", "kbc", str(rules), str(graph), "--split", "dev"])
     assert answer.exit_code != 0
 
 

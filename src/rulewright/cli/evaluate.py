@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isnan
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,102 +20,112 @@ if TYPE_CHECKING:
         NamedFact,
         PairedDifference,
     )
+    from rulewright.evaluate.ranking import RankingScores
     from rulewright.io.docred import Document, Prediction
 
+app = typer.Typer(
+    help="Compare predictions with what is true. Example: rulewright evaluate kbc family.rules family.tsv",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
-_KBC_COLUMNS = ("mrr", "hits@1", "hits@3", "hits@10")
+_Json = Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")]
+_ByRelation = Annotated[bool, typer.Option("--by-relation", help="Show the figures of every relation.")]
+_COLUMNS = ("gold", "predicted", "correct", "precision", "recall", "F1")
+_FIGURES = {"f1": "F1", "ign_f1_docred": "Ign F1 (docred)", "ign_f1_logire": "Ign F1 (logire)", "logic": "Logic"}
+_IGN = "F1 with what training has seen left out of the"
 
 
+@app.command("kbc")
 def evaluate_kbc(
-    pred: str,
-    gold: str,
-    *,
-    split: str,
-    ties: Literal["mean", "optimistic", "pessimistic"],
-    aggregation: Literal["weight", "noisy-or", "max"],
-    by_relation: bool,
-    json: bool,
+    rules: Annotated[str, typer.Argument(help="Rules that answer queries about the graph, or - for standard input.")],
+    gold: Annotated[str, typer.Argument(help="A folder with the facts of the graph and a split of queries.")],
+    split: Annotated[str, typer.Option(help="The split whose facts are the queries.")] = "test",
+    ties: Annotated[
+        Literal["mean", "optimistic", "pessimistic"], typer.Option(help="The rank among candidates of equal score.")
+    ] = "mean",
+    aggregation: Annotated[
+        Literal["weight", "noisy-or", "max"],
+        typer.Option(help="How rules that agree add up: learned weights, 1 − Π(1 − confidence), or the highest."),
+    ] = "weight",
+    by_relation: _ByRelation = False,
+    json: _Json = False,
 ) -> None:
-    """Rank the answers to the questions of a split by rules and compare with what is true."""
+    """Rank the answers to the queries of a split by rules: filtered MRR and Hits.
+
+    Example: rulewright evaluate kbc family.rules family/ --split valid
+    """
     from rulewright.evaluate.ranking import evaluate_ranking
     from rulewright.io import read_facts, read_rules
     from rulewright.reason.rank import RuleRanker
 
+    _refuse_standard_input(gold)
     kb = read_facts(gold)
     kb.split(split)
-    ranker = RuleRanker.of(read_rules(pred), kb, aggregation=aggregation)
-    with progress("ranking") as advance:
-        scores = evaluate_ranking(ranker, kb, split, ties=ties, progress=advance)
+    ranker = RuleRanker.of(read_rules(rules), kb, aggregation=aggregation)
+    with progress("ranking") as report:
+        scores = evaluate_ranking(ranker, kb, split, ties=ties, progress=report)
     if json:
-        print_json({"task": "kbc", "rules": pred, "gold": gold, "split": split, **scores.as_dict()})
+        print_json({"task": "kbc", "rules": rules, "gold": gold, "split": split, **scores.as_dict()})
         return
-    parts = [("r(h, ?)", scores.part(~scores.inverse)), ("r(?, t)", scores.part(scores.inverse)), ("both", scores)]
-    rows = [(name, len(each), *(each.figures()[column] for column in _KBC_COLUMNS)) for name, each in parts]
-    print_table(("", "questions", "MRR", "Hits@1", "Hits@3", "Hits@10"), rows)
-    if by_relation:
+
+    def print_ranks(title: str, parts: Mapping[str, RankingScores]) -> None:
+        figures = [(name, len(part), part.figures()) for name, part in parts.items()]
+        columns = ("mrr", "hits@1", "hits@3", "hits@10")
+        print_table(
+            (title, "queries", "MRR", "Hits@1", "Hits@3", "Hits@10"),
+            [(name, count, *(values[column] for column in columns)) for name, count, values in figures],
+        )
         print_line()
-        rows = [
-            (name, len(each), *(each.figures()[column] for column in _KBC_COLUMNS))
-            for name, each in scores.by_relation().items()
-        ]
-        print_table(("relation", "questions", "MRR", "Hits@1", "Hits@3", "Hits@10"), rows)
-    print_line()
+
+    inverse = scores.inverse
+    print_ranks("", {"r(h, ?)": scores.part(~inverse), "r(?, t)": scores.part(inverse), "both": scores})
+    if by_relation:
+        print_ranks("relation", scores.by_relation())
     print_line(
-        f"Filtered; ties: {ties}. {int(scores.unseen.sum()):,} questions have an entity that no training fact names."
+        f"Filtered; ties: {ties}. {int(scores.unseen.sum()):,} queries have an entity that no training fact names."
     )
 
 
-def evaluate_scores(pred: str, gold: str, *, json: bool) -> None:
-    """Compare a file of scores with gold atoms, true and false; of a folder, those of its queries."""
-    from rulewright.evaluate.classification import evaluate_classification, read_scores
+@app.command("classification")
+def evaluate_classification(
+    scores: Annotated[str, typer.Argument(help="Scores of atoms as infer -o writes them, or - for standard input.")],
+    gold: Annotated[str, typer.Argument(help="Facts, true and false; of a folder, those of its queries.")],
+    json: _Json = False,
+) -> None:
+    """Compare the scores of atoms with which of them are true: AUC-PR.
+
+    Example: rulewright evaluate classification cancer.tsv queries.db
+    """
+    from rulewright.evaluate import classification
     from rulewright.io import read_facts
 
-    wanted = read_facts(gold)
-    wanted = wanted.splits.get("queries", wanted)
-    predicted = read_scores(pred)
+    _refuse_standard_input(gold)
+    kb = read_facts(gold)
+    predicted = classification.read_scores(scores)
     try:
-        scores = evaluate_classification(predicted, wanted)
+        result = classification.evaluate_classification(predicted, kb.splits.get("queries", kb))
     except DataError as error:
-        raise DataError(f"{pred}: {error}") from None
+        raise DataError(f"{scores}: {error}") from None
     if json:
-        print_json({"task": "classification", "predictions": pred, "gold": gold, **scores.as_dict()})
+        print_json({"task": "classification", "predictions": scores, "gold": gold, **result.as_dict()})
         return
     rows = [
-        (name, each.atoms, each.true, "—" if isnan(each.auc_pr) else f"{each.auc_pr:.4f}")
-        for name, each in [*scores.by_predicate.items(), ("all, pooled", scores.pooled)]
+        (name, part.atoms, part.true, "—" if isnan(part.auc_pr) else f"{part.auc_pr:.4f}")
+        for name, part in [*result.by_predicate.items(), ("all, pooled", result.pooled)]
     ]
     print_table(("predicate", "atoms", "true", "AUC-PR"), rows)
     print_line()
     print_line("AUC-PR is average precision; atoms of equal score count together, whatever their order.")
 
 
-_COLUMNS = ("gold", "predicted", "correct", "precision", "recall", "F1")
-_FIGURES = {"f1": "F1", "ign_f1_docred": "Ign F1 (docred)", "ign_f1_logire": "Ign F1 (logire)", "logic": "Logic"}
-_IGN = "F1 with what training has seen left out of the"
-
-
-def evaluate(
+@app.command("docre")
+def evaluate_docre(
     pred: Annotated[
         str,
-        typer.Argument(
-            help="What was predicted, or - for standard input. docre: a JSON list of {title, h_idx, t_idx, r}; "
-            "classification: scores as infer -o writes them; kbc: rules, which answer questions about the graph."
-        ),
+        typer.Argument(help="Predicted facts, a JSON list of {title, h_idx, t_idx, r}, or - for standard input."),
     ],
-    gold: Annotated[
-        str,
-        typer.Argument(
-            help="What is true. docre: documents in DocRED's JSON; classification: facts, true and false; "
-            "kbc: a folder with the facts and a split of questions."
-        ),
-    ],
-    task: Annotated[
-        Literal["docre", "classification", "kbc"],
-        typer.Option(
-            help="docre: relations between entities of documents; classification: atoms, by AUC-PR; "
-            "kbc: the filtered rank of right answers."
-        ),
-    ],
+    gold: Annotated[str, typer.Argument(help="What is true: documents in DocRED's JSON.")],
     train: Annotated[
         str | None, typer.Option(help="What training has seen, for Ign F1: a .fact file, or documents.")
     ] = None,
@@ -122,7 +133,7 @@ def evaluate(
     relations: Annotated[
         str | None, typer.Option(help="A JSON object whose keys are all relations; any other is then an error.")
     ] = None,
-    by_relation: Annotated[bool, typer.Option("--by-relation", help="Show the figures of every relation.")] = False,
+    by_relation: _ByRelation = False,
     by_distance: Annotated[
         bool, typer.Option("--by-distance", help="Show the figures by how far apart the entities are named.")
     ] = False,
@@ -143,29 +154,13 @@ def evaluate(
     ] = None,
     resamples: Annotated[int, typer.Option(min=1, help="How often the comparison draws documents.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same interval.")] = 0,
-    split: Annotated[str, typer.Option(help="kbc: the split whose facts are asked for.")] = "test",
-    ties: Annotated[
-        Literal["mean", "optimistic", "pessimistic"],
-        typer.Option(help="kbc: the rank among candidates of equal score."),
-    ] = "mean",
-    aggregation: Annotated[
-        Literal["weight", "noisy-or", "max"],
-        typer.Option(help="kbc: how rules that agree add up: learned weights, 1 − Π(1 − confidence), or the highest."),
-    ] = "weight",
-    json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    json: _Json = False,
 ) -> None:
-    """Compare predictions with what is true.
+    """Compare relations predicted between the entities of documents with gold ones: F1, Ign F1 and Logic.
 
-    Example: rulewright evaluate --task docre result.json dev.json --train train_annotated.fact --rules gold.rules
+    Example: rulewright evaluate docre result.json dev.json --train train_annotated.fact --rules gold.rules
     """
-    if "-" in (gold, train, rules, relations, against):
-        raise typer.BadParameter("only PRED can be standard input")
-    if task == "classification":
-        evaluate_scores(pred, gold, json=json)
-        return
-    if task == "kbc":
-        evaluate_kbc(pred, gold, split=split, ties=ties, aggregation=aggregation, by_relation=by_relation, json=json)
-        return
+    _refuse_standard_input(gold, train, rules, relations, against)
     if by_rule and rules is None:
         raise typer.BadParameter("--by-rule needs --rules")
     from rulewright.evaluate.extraction import compare_extraction, evaluate_extraction, read_named_facts
@@ -206,11 +201,11 @@ def evaluate(
             seed=seed,
         )
     if json:
-        found: dict[str, object] = {"task": task, "predictions": pred, "gold": gold, **scores.as_dict()}
+        figures: dict[str, object] = {"task": "docre", "predictions": pred, "gold": gold, **scores.as_dict()}
         if differences is not None:
-            compared = {name: each.as_dict() for name, each in differences.items()}
-            found["against"] = {"predictions": against, "seed": seed, **compared}
-        print_json(found)
+            compared = {name: difference.as_dict() for name, difference in differences.items()}
+            figures["against"] = {"predictions": against, "seed": seed, **compared}
+        print_json(figures)
         return
     if scores.unseen_relations:
         where = "gold" if train is None else "gold or training"
@@ -218,7 +213,7 @@ def evaluate(
     _print_scores(scores)
     if by_relation:
         print_line()
-        print_table(("relation", *_COLUMNS), [(name, *_row(each)) for name, each in scores.by_relation.items()])
+        print_table(("relation", *_COLUMNS), [(name, *_row(counts)) for name, counts in scores.by_relation.items()])
     if buckets is not None:
         _print_distances(scores, buckets)
     if by_rule:
@@ -227,11 +222,16 @@ def evaluate(
         _print_differences(differences, pred, against, seed)
 
 
+def _refuse_standard_input(*paths: str | None) -> None:
+    if "-" in paths:
+        raise typer.BadParameter("only the first argument, what was predicted, can be standard input")
+
+
 def _buckets(unit: DistanceUnit, bounds: str | None) -> DistanceBuckets:
     from rulewright.evaluate.extraction import DistanceBuckets
 
     try:
-        return DistanceBuckets(unit, () if bounds is None else tuple(int(each) for each in bounds.split(",")))
+        return DistanceBuckets(unit, () if bounds is None else tuple(map(int, bounds.split(","))))
     except DataError as error:
         raise typer.BadParameter(str(error)) from None
     except ValueError:
@@ -295,10 +295,10 @@ def _print_distances(scores: ExtractionScores, buckets: DistanceBuckets) -> None
     has_train = scores.correct_in_train is not None
     ign = tuple(name for key, name in _FIGURES.items() if key.startswith("ign")) if has_train else ()
     rows = []
-    for each in scores.by_distance or ():
-        reach = f"{each.low:,} and more" if each.high is None else f"{each.low:,} to {each.high - 1:,}"
-        more = (each.counts.ign_f1_docred, each.counts.ign_f1_logire) if has_train else ()
-        rows.append((reach, *_row(each.counts), *map(_percent, more)))
+    for bucket in scores.by_distance or ():
+        reach = f"{bucket.low:,} and more" if bucket.high is None else f"{bucket.low:,} to {bucket.high - 1:,}"
+        more = (bucket.counts.ign_f1_docred, bucket.counts.ign_f1_logire) if has_train else ()
+        rows.append((reach, *_row(bucket.counts), *map(_percent, more)))
     unit = "tokens, start to start" if buckets.unit == "starts" else buckets.unit
     print_line()
     print_table((f"distance ({unit})", *_COLUMNS, *ign), rows)
@@ -309,19 +309,19 @@ def _print_rules(scores: ExtractionScores) -> None:
     print_line()
     print_table(
         ("rule", "pairs", "satisfied", "share", "groundings"),
-        [(str(each.rule), each.pairs, each.satisfied, _percent(each.share), each.groundings) for each in rules],
+        [(str(score.rule), score.pairs, score.satisfied, _percent(score.share), score.groundings) for score in rules],
     )
 
 
 def _print_differences(differences: dict[str, PairedDifference], pred: str, against: str, seed: int) -> None:
     rows = []
-    for name, each in differences.items():
-        systems = (None if isnan(figure) else figure for figure in (each.first, each.second))
-        shown = ("—", "—", "—")
-        if not isnan(each.p_value):
-            interval = f"{100 * each.low:+.2f} to {100 * each.high:+.2f}"
-            shown = (f"{100 * each.difference:+.2f}", interval, f"{each.p_value:.4f}")
-        rows.append((_FIGURES[name], *map(_percent, systems), *shown))
+    for name, paired in differences.items():
+        systems = (None if isnan(figure) else figure for figure in (paired.first, paired.second))
+        cells = ("—", "—", "—")
+        if not isnan(paired.p_value):
+            interval = f"{100 * paired.low:+.2f} to {100 * paired.high:+.2f}"
+            cells = (f"{100 * paired.difference:+.2f}", interval, f"{paired.p_value:.4f}")
+        rows.append((_FIGURES[name], *map(_percent, systems), *cells))
     f1 = differences["f1"]
     ours = "standard input" if pred == "-" else pred
     print_line()
