@@ -22,7 +22,7 @@ from rulewright.papers.logicmp.tagger import (
     TaggingModel,
     train_tagger,
 )
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import TrainingSettings
 
 CLASSES = bioes_classes(["LOC", "PER"])
 SHORT = TrainingSettings(epochs=4, batch_size=4, rate=1e-2, patience=None, clip=5.0)

@@ -5,11 +5,14 @@ import torch
 from papers.milr.tiny import KINDS, RELATIONS, TYPES, batch_of, permuted, random_document, tiny_bert, tiny_model
 
 from rulewright.errors import DataError, UnknownNameError
-from rulewright.papers.milr import Atlop, Featurizer, WordEncoder, WordTokenizer, build_model, default_settings
 from rulewright.papers.milr.batches import NOT_A_PAIR
+from rulewright.papers.milr.build import build_model, default_settings
+from rulewright.papers.milr.documents import Featurizer
+from rulewright.papers.milr.encoders import WordEncoder, WordTokenizer
 from rulewright.papers.milr.gain import PathAttention, entity_edges, mention_edges
 from rulewright.papers.milr.networks import (
     DISTANCE_CLASSES,
+    Atlop,
     DistanceBilinear,
     GroupedBilinear,
     adaptive_threshold_loss,

@@ -7,8 +7,17 @@ import torch
 from papers.milr.tiny import RELATIONS, TYPES, random_document, tiny_bert
 
 from rulewright.errors import DataError, FileError, MissingExtraError
-from rulewright.papers.milr import Featurizer, WordEncoder, WordTokenizer, collate
-from rulewright.papers.milr.encoders import MINILM_PACKAGE, PretrainedEncoder, Windows, minilm_folder, window_bounds
+from rulewright.papers.milr.batches import collate
+from rulewright.papers.milr.documents import Featurizer
+from rulewright.papers.milr.encoders import (
+    MINILM_PACKAGE,
+    PretrainedEncoder,
+    Windows,
+    WordEncoder,
+    WordTokenizer,
+    minilm_folder,
+    window_bounds,
+)
 
 
 def encoded(encoder, *documents, **options):

@@ -9,12 +9,14 @@ from papers.milr.tiny import KINDS, RELATIONS, random_document, tiny_model
 from torch import nn
 
 from rulewright.errors import DataError, FileError, ParseError
-from rulewright.papers.milr import TrainingSettings, best_threshold, load_weights, predict, save_weights, train
 from rulewright.papers.milr.batches import passes
-from rulewright.training.fitting import bucketed_order
+from rulewright.papers.milr.predictions import best_threshold, predict
+from rulewright.papers.milr.training import ExtractorSettings, train_extractor
+from rulewright.training.checkpoints import load_weights, save_weights
+from rulewright.training.loop import draw_batches
 
 DOCUMENTS = [random_document(seed, entities=2 + seed % 3) for seed in range(1, 8)]
-SHORT = TrainingSettings(epochs=3, batch_size=2, rate=1e-2, encoder_rate=1e-3, patience=None, precision="float32")
+SHORT = ExtractorSettings(epochs=3, batch_size=2, rate=1e-2, encoder_rate=1e-3, patience=None, precision="float32")
 
 
 class KilledError(Exception):
@@ -45,7 +47,7 @@ def test_every_network_can_learn_three_documents_by_heart(kind, tmp_path):
     model = model_of(kind, tmp_path, documents, dropout=0.0)
     settings = replace(SHORT, epochs=60, batch_size=1, rate=1e-2, encoder_rate=5e-3, patience=60)
     seen = []
-    result = train(model, documents, settings=settings, score=dev_f1(documents), progress=seen.append)
+    result = train_extractor(model, documents, settings=settings, score=dev_f1(documents), progress=seen.append)
     assert result.best_score == 1.0
     assert dev_f1(documents)(model) == 1.0  # the weights of the best epoch are in the model
     assert seen[-1].losses["classification"] < seen[0].losses["classification"] / 5
@@ -56,7 +58,7 @@ def test_every_network_can_learn_three_documents_by_heart(kind, tmp_path):
 def test_resuming_equals_never_stopping(kind, precision, tmp_path):
     settings = replace(SHORT, precision=precision, batch_size=4, pieces_at_once=60)
     whole = model_of(kind, tmp_path)
-    expected = train(whole, DOCUMENTS, settings=settings, score=dev_f1(DOCUMENTS))
+    expected = train_extractor(whole, DOCUMENTS, settings=settings, score=dev_f1(DOCUMENTS))
 
     def stop_at(epoch, step):
         def stop(progress):
@@ -67,7 +69,7 @@ def test_resuming_equals_never_stopping(kind, precision, tmp_path):
 
     for where in ((1, 1), (2, 2), (3, 1)):  # in the middle of an epoch and after its last step
         with pytest.raises(KeyboardInterrupt):
-            train(
+            train_extractor(
                 model_of(kind, tmp_path),
                 DOCUMENTS,
                 settings=settings,
@@ -77,13 +79,15 @@ def test_resuming_equals_never_stopping(kind, precision, tmp_path):
             )
         torch.manual_seed(123)  # what else the process draws must not matter
     resumed = model_of(kind, tmp_path)
-    found = train(resumed, DOCUMENTS, settings=settings, score=dev_f1(DOCUMENTS), folder=tmp_path / "run")
+    found = train_extractor(resumed, DOCUMENTS, settings=settings, score=dev_f1(DOCUMENTS), folder=tmp_path / "run")
     assert_same(weights_of(resumed), weights_of(whole))
     assert [(each.losses, each.score) for each in found.history] == [
         (each.losses, each.score) for each in expected.history
     ]
     assert (found.best_epoch, found.best_score) == (expected.best_epoch, expected.best_score)
-    again = train(model_of(kind, tmp_path), DOCUMENTS, settings=settings, score=dev_f1([]), folder=tmp_path / "run")
+    again = train_extractor(
+        model_of(kind, tmp_path), DOCUMENTS, settings=settings, score=dev_f1([]), folder=tmp_path / "run"
+    )
     assert again.history == found.history  # a finished run is not run again
 
 
@@ -93,7 +97,7 @@ def test_two_threads_are_as_exact_as_one_run(tmp_path):
     try:
         first, second = model_of("atlop", tmp_path), model_of("atlop", tmp_path)
         for model in (first, second):
-            train(model, DOCUMENTS, settings=replace(SHORT, epochs=2, batch_size=7))
+            train_extractor(model, DOCUMENTS, settings=replace(SHORT, epochs=2, batch_size=7))
     finally:
         torch.set_num_threads(threads)
     assert_same(weights_of(first), weights_of(second))
@@ -111,13 +115,15 @@ def test_a_kill_loses_at_most_an_epoch(tmp_path):
 
     whole, extra = model_of("lstm", tmp_path), KillsInThirdEpoch()
     extra.calls = 100
-    train(whole, DOCUMENTS, settings=SHORT, extra=extra)
+    train_extractor(whole, DOCUMENTS, settings=SHORT, extra=extra)
     with pytest.raises(KilledError):
-        train(model_of("lstm", tmp_path), DOCUMENTS, settings=SHORT, extra=KillsInThirdEpoch(), folder=tmp_path / "run")
+        train_extractor(
+            model_of("lstm", tmp_path), DOCUMENTS, settings=SHORT, extra=KillsInThirdEpoch(), folder=tmp_path / "run"
+        )
     assert json.loads((tmp_path / "run" / "state.json").read_text())["epoch"] == 2
     resumed = model_of("lstm", tmp_path)
     epochs = []
-    train(
+    train_extractor(
         resumed,
         DOCUMENTS,
         settings=SHORT,
@@ -131,48 +137,49 @@ def test_a_kill_loses_at_most_an_epoch(tmp_path):
     assert kept == ["optimizer-00000012.pt", "state.json", "weights-00000012.safetensors"]
 
 
-def test_control_c_waits_for_the_step(tmp_path):
+@pytest.mark.parametrize("step", [2, 4])  # in the middle of an epoch, and its last
+def test_control_c_waits_for_the_step(step, tmp_path):
     before = signal.getsignal(signal.SIGINT)
-    steps = []
+    calls = []
 
     class PressesControlC(nn.Module):
         def forward(self, logits, mask):
-            if len(steps) == 1:
+            calls.append(mask)
+            if len(calls) == step:
                 os.kill(os.getpid(), signal.SIGINT)
             return logits.sum() * 0
 
     with pytest.raises(KeyboardInterrupt):
-        train(
+        train_extractor(
             model_of("lstm", tmp_path),
             DOCUMENTS,
             settings=SHORT,
             extra=PressesControlC(),
             folder=tmp_path / "run",
-            progress=steps.append,
         )
-    assert len(steps) == 2  # the step that was running is done, and saved
-    assert json.loads((tmp_path / "run" / "state.json").read_text())["step"] == 2
+    assert len(calls) == step  # the step that was running is done, and saved
+    assert json.loads((tmp_path / "run" / "state.json").read_text())["step"] == step
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_half_written_checkpoint_is_ignored(tmp_path):
     run = tmp_path / "run"
-    train(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1), folder=run)
+    train_extractor(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1), folder=run)
     (run / "weights-00000099.safetensors").write_bytes(b"half")
-    result = train(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1), folder=run)
+    result = train_extractor(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1), folder=run)
     assert len(result.history) == 1
 
 
 def test_another_run_is_not_continued(tmp_path):
     run = tmp_path / "run"
-    train(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1), folder=run)
+    train_extractor(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1), folder=run)
     with pytest.raises(DataError, match=r"holds another run \(rate is 0.01 there, 0.5 here\)"):
-        train(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1, rate=0.5), folder=run)
+        train_extractor(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, epochs=1, rate=0.5), folder=run)
     with pytest.raises(DataError, match="documents is"):
-        train(model_of("lstm", tmp_path), DOCUMENTS[1:], settings=replace(SHORT, epochs=1), folder=run)
+        train_extractor(model_of("lstm", tmp_path), DOCUMENTS[1:], settings=replace(SHORT, epochs=1), folder=run)
     (run / "state.json").write_text("{}")
     with pytest.raises(ParseError, match="not a training state"):
-        train(model_of("lstm", tmp_path), DOCUMENTS, settings=SHORT, folder=run)
+        train_extractor(model_of("lstm", tmp_path), DOCUMENTS, settings=SHORT, folder=run)
 
 
 @pytest.mark.parametrize("part", ["classification", "extra"])
@@ -199,7 +206,7 @@ def test_a_loss_that_is_not_a_number_names_the_document(part, tmp_path):
     with pytest.raises(
         DataError, match=f"the {part} loss in epoch 1, step 1 is not finite, for .*{bad.title!r}"
     ) as caught:
-        train(model, DOCUMENTS, settings=settings, extra=Extra())
+        train_extractor(model, DOCUMENTS, settings=settings, extra=Extra())
     others = {each.title for each in DOCUMENTS if len(each.entities) != size}
     assert not any(repr(title) in str(caught.value) for title in others)
 
@@ -218,7 +225,9 @@ def test_the_extra_loss_sees_margins_or_logits(tmp_path):
 
     for name in ("margins", "logits"):
         settings = replace(SHORT, epochs=1, extra_input=name, extra_weight=0.5)
-        result = train(model_of("atlop", tmp_path, dropout=0.0), DOCUMENTS, settings=settings, extra=Extra(name))
+        result = train_extractor(
+            model_of("atlop", tmp_path, dropout=0.0), DOCUMENTS, settings=settings, extra=Extra(name)
+        )
         assert set(result.history[0].losses) == {"classification", "extra"}
     (margins, mask), (logits, _) = seen["margins"], seen["logits"]
     size = mask.shape[1]
@@ -236,7 +245,9 @@ def test_the_weight_of_the_extra_loss_matters(tmp_path):
     sizes = {}
     for weight in (0.0, 10.0):
         model = model_of("bilstm", tmp_path)
-        result = train(model, DOCUMENTS, settings=replace(SHORT, epochs=10, extra_weight=weight), extra=Size())
+        result = train_extractor(
+            model, DOCUMENTS, settings=replace(SHORT, epochs=10, extra_weight=weight), extra=Size()
+        )
         sizes[weight] = result.history[-1].losses["extra"]
     assert sizes[10.0] < sizes[0.0] / 10
 
@@ -253,7 +264,9 @@ def test_early_stopping_keeps_the_best(tmp_path):
         scores = iter([0.1, 0.3, 0.2, 0.3, 0.9, 0.9])
         states.clear()
         model = model_of("lstm", tmp_path)
-        result = train(model, DOCUMENTS, settings=replace(SHORT, epochs=6, patience=2), score=score, folder=folder)
+        result = train_extractor(
+            model, DOCUMENTS, settings=replace(SHORT, epochs=6, patience=2), score=score, folder=folder
+        )
         assert (result.best_epoch, result.best_score, len(result.history)) == (2, 0.3, 4)
         assert_same(weights_of(model), states[1])
         assert not model.training
@@ -261,7 +274,7 @@ def test_early_stopping_keeps_the_best(tmp_path):
 
 def test_progress_tells_time_and_parts(tmp_path):
     seen = []
-    train(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, batch_size=6), progress=seen.append)
+    train_extractor(model_of("lstm", tmp_path), DOCUMENTS, settings=replace(SHORT, batch_size=6), progress=seen.append)
     assert [(each.epoch, each.step) for each in seen] == [(epoch, step) for epoch in (1, 2, 3) for step in (1, 2)]
     assert all(each.steps == 2 and each.epochs == 3 and each.seconds_left >= 0 for each in seen)
     assert seen[-1].seconds_left == 0
@@ -269,13 +282,9 @@ def test_progress_tells_time_and_parts(tmp_path):
 
 def test_batches_hold_documents_of_like_length():
     lengths = [seed * 37 % 101 for seed in range(200)]
-    order = bucketed_order(lengths, batch_size=4, seed=[1, 2])
+    order = draw_batches(lengths, batch_size=4, seed=[1, 2])
     assert sorted(number for batch in order for number in batch) == list(range(200))
-    assert (
-        order
-        == bucketed_order(lengths, batch_size=4, seed=[1, 2])
-        != bucketed_order(lengths, batch_size=4, seed=[1, 3])
-    )
+    assert order == draw_batches(lengths, batch_size=4, seed=[1, 2]) != draw_batches(lengths, batch_size=4, seed=[1, 3])
     spread = [max(lengths[each] for each in batch) - min(lengths[each] for each in batch) for batch in order]
     assert sum(spread) / len(spread) < 15
 
@@ -291,7 +300,10 @@ def test_the_number_of_passes_does_not_change_a_step(tmp_path):
     for pieces in (1, 60, 10_000):
         model = model_of("atlop", tmp_path, dropout=0.0)
         settings = replace(SHORT, epochs=1, batch_size=5, pieces_at_once=pieces, extra_weight=0.1)
-        found[pieces] = train(model, DOCUMENTS, settings=settings, extra=Size()).history[0].losses, weights_of(model)
+        found[pieces] = (
+            train_extractor(model, DOCUMENTS, settings=settings, extra=Size()).history[0].losses,
+            weights_of(model),
+        )
     for pieces in (1, 60):
         assert found[pieces][0] == pytest.approx(found[10_000][0], rel=1e-4)
         for name, weight in found[pieces][1].items():
@@ -309,11 +321,11 @@ def test_passes_are_bounded(tmp_path):
 def test_frozen_layers_stay(tmp_path):
     from papers.milr.tiny import tiny_bert
 
-    from rulewright.papers.milr import build_model
+    from rulewright.papers.milr.build import build_model
 
     model = build_model("gain", DOCUMENTS, relations=RELATIONS, encoder=tiny_bert(tmp_path), freeze_layers=1)
     before = weights_of(model)
-    train(model, DOCUMENTS, settings=replace(SHORT, epochs=1))
+    train_extractor(model, DOCUMENTS, settings=replace(SHORT, epochs=1))
     changed = {name for name, tensor in weights_of(model).items() if not torch.equal(tensor, before[name])}
     assert "encoder.model.encoder.layer.1.output.dense.weight" in changed
     assert not any("layer.0." in name or "embeddings" in name for name in changed if name.startswith("encoder."))
@@ -325,21 +337,21 @@ def test_frozen_layers_stay(tmp_path):
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
         ({"rate": -1.0}, "rate must be >= 0, got -1.0"),
         ({"rate": float("nan")}, "rate must be >= 0, got nan"),
-        ({"warmup": 2.0}, r"must be in \[0, 1\], got 2.0"),
+        ({"warmup": 2.0}, r"warmup must lie in \[0, 1\], got 2.0"),
         ({"clip": 0.0}, "clip must be > 0"),
         ({"patience": 0}, "patience must be >= 1 or None"),
-        ({"precision": "float8"}, "precision must be one of auto, bfloat16, float32, got 'float8'"),
-        ({"extra_input": "x"}, "extra_input must be one of margins, logits"),
+        ({"precision": "float8"}, "precision must be 'auto', 'bfloat16' or 'float32', got 'float8'"),
+        ({"extra_input": "x"}, "extra_input must be 'margins' or 'logits'"),
     ],
 )
 def test_settings_are_checked(change, message):
     with pytest.raises(DataError, match=message):
-        TrainingSettings(**change)
+        ExtractorSettings(**change)
 
 
 def test_nothing_to_train_on(tmp_path):
     with pytest.raises(DataError, match="no documents"):
-        train(model_of("lstm", tmp_path), [])
+        train_extractor(model_of("lstm", tmp_path), [])
 
 
 def test_weights_of_another_model_are_refused(tmp_path):

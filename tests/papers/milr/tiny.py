@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from rulewright.io.docred import Document, Entity, Fact, Mention
-from rulewright.papers.milr import Backbone, Batch, build_model, collate
+from rulewright.papers.milr.batches import Batch, collate
+from rulewright.papers.milr.build import build_model
+from rulewright.papers.milr.networks import Backbone
 
 WORDS = [f"w{number}" for number in range(30)]
 RELATIONS = ("born_in", "capital_of", "part_of")
@@ -84,7 +86,9 @@ def tiny_model(kind: str, documents: list[Document], folder: Path, *, seed: int 
     """A network of a kind, on the random BERT unless it is recurrent."""
     encoder = None if kind in ("lstm", "bilstm") else tiny_bert(folder / "bert", dropout=dropout)
     if kind == "atlop":
-        from rulewright.papers.milr import Atlop, Featurizer, PretrainedEncoder
+        from rulewright.papers.milr.documents import Featurizer
+        from rulewright.papers.milr.encoders import PretrainedEncoder
+        from rulewright.papers.milr.networks import Atlop
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

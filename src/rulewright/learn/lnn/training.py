@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,8 +20,7 @@ from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
 from rulewright.learn.lnn.reading import load_parameters
 from rulewright.learn.lnn.template import resolve
 from rulewright.logic import RuleSet
-from rulewright.training.fitting import fit
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingSettings
 
 _ROUNDS = 30  # how often a negative that turns out true is drawn anew
 
@@ -210,17 +209,21 @@ def train(job: Job, progress: Callable[[int, int], None] | None = None) -> Train
         "positives": len(job.positives[0]),
         **{f"training_{key}": list(v) if isinstance(v, tuple) else v for key, v in asdict(options).items()},
     }
-    result = fit(
+
+    def report(state: TrainingProgress) -> None:
+        if progress is not None and state.record is not None:
+            progress(state.epoch, state.epochs)
+
+    result = TrainingLoop(
         network,
         range(len(job.positives[0])),
-        batches.loss,
-        lengths=[1] * len(job.positives[0]),
+        batches.losses,
         settings=settings,
         identity=identity,
         score=batches.score,
         folder=None if job.folder is None else os.path.join(job.folder, _file_name(job.target)),  # noqa: PTH118
-        progress=None if progress is None else lambda record, _: progress(record.epoch, options.epochs),
-    )
+        progress=report,
+    ).run()
     return Trained(
         job.target,
         {key: network.operator(key).values() for key in network.operators},
@@ -290,11 +293,11 @@ class _Batches:
         negatives = torch.from_numpy(examples.negatives)[chosen]
         return pair_loss(self.options.loss, values[chosen], values[negatives], negatives >= 0, self.options.margin)
 
-    def loss(self, numbers: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(self, numbers: Sequence[int], position: StepPosition) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         self.network.project_()
         found = self._loss(0, self.train, numbers)
         price = self.network.penalty() + self.options.sparsity * self.network.leaf_weights()
-        return found + price, {"loss": found}
+        yield found + price, {"loss": found}
 
     def score(self) -> float:
         """Return the negative loss on valid, or else on train; through the leaky clamp, which tells more apart."""

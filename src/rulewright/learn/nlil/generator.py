@@ -148,8 +148,6 @@ class Generator(nn.Module):
         self.join_formula = nn.Linear(2 * width, width)
         self.choose_output = Attend(shape)
         self.offset, self.slope = nn.Parameter(torch.zeros(self.groups)), nn.Parameter(torch.ones(self.groups))
-        self.register_buffer("taken", torch.zeros((), dtype=torch.long))
-        self.taken: Tensor
 
     @property
     def chains(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,7 @@ from rulewright.learn.nlil.facts import Mask
 from rulewright.learn.nlil.frontier import Reach, Truth, evaluate
 from rulewright.learn.nlil.generator import Choices, Generator, Shape
 from rulewright.learn.nlil.questions import Questions, Task
-from rulewright.training.fitting import fit
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingSettings
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,19 +96,17 @@ def train(
     reach = reach_of(task, choices, shape, options.max_edges, seed)
     truth = torch.from_numpy(questions.truth)
     balance = torch.from_numpy(weights).float()
-    steps = options.epochs * -(-len(questions) // options.batch_size)
 
-    def loss(numbers: Sequence[int]) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def losses(numbers: Sequence[int], position: StepPosition) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
         rows = np.sort(np.asarray(numbers))
-        done = float(generator.taken) / max(1, steps - 1)
-        generator.taken += 1
+        done = position.done / max(1, position.total - 1)
         attentions = generator(1.0 + (options.sharpest - 1.0) * min(1.0, done))
         evidence = reach.evidence([column[rows] for column in questions.arguments], task.hidden)
         scores = evaluate(attentions, evidence, options.truth)
         odds = generator.log_odds(scores).view(len(rows), -1, options.slots)
         each = softplus(torch.where(truth[rows][:, :, None], -odds, odds)).mean(-1)
         error = (each * balance[rows]).mean()
-        return error + options.entropy * done * attentions.entropy(), {"loss": error}
+        yield error + options.entropy * done * attentions.entropy(), {"loss": error}
 
     settings = TrainingSettings(
         epochs=options.epochs,
@@ -120,21 +117,18 @@ def train(
         clip=5.0,
         seed=seed,
     )
-    epochs: list[int] = []
 
-    def last() -> float:
-        epochs.append(int(generator.taken))
-        return float(generator.taken)  # the last epoch is the sharpest
+    def report(state: TrainingProgress) -> None:
+        if progress is not None and state.record is not None:
+            progress(state.record.epoch, state.record.losses["loss"])
 
-    fit(
+    TrainingLoop(  # without a score: the last epoch is the sharpest
         generator,
         range(len(questions)),
-        loss,
-        lengths=[1] * len(questions),
+        losses,
         settings=settings,
         identity={**identity, "targets": list(task.targets), "questions": len(questions)},
-        score=last,
         folder=folder,
-        progress=None if progress is None else lambda record, _: progress(record.epoch, record.losses["loss"]),
-    )
+        progress=report,
+    ).run()
     return generator

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -54,8 +54,7 @@ from rulewright.papers.logicmp.form_features import (
     varied,
 )
 from rulewright.papers.logicmp.form_network import FormNetwork, FormOutput, form_losses
-from rulewright.training.fitting import EpochRecord, TrainingResult, fit
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingResult, TrainingSettings
 
 INSTALL = "pip install -c constraints.txt 'rulewright[viz]'"
 
@@ -267,30 +266,33 @@ def _trained(
     tell: Tell,
 ) -> TrainingResult:
     names = ("epochs", "patience", "batch_size", "rate", "weight_decay")
-    options = TrainingSettings(**{name: settings[name] for name in names}, seed=seed, precision="float32", epsilon=1e-8)
+    options = TrainingSettings(**{name: settings[name] for name in names}, seed=seed, epsilon=1e-8)
     truths = _truths(task.selection)
 
     def score() -> float:
         counts = _counted(say(system, task.selection), truths, settings["threshold"])
         return _full(counts)
 
-    def report(record: EpochRecord, best: float) -> None:
-        losses = ", ".join(f"{name} {value:.4f}" for name, value in record.losses.items())
-        tell(
-            f"{variant}: epoch {record.epoch} of {options.epochs}, {losses}, best F1 {best:.4f}, {record.seconds:.1f} s"
-        )
+    def losses(batch: Sequence[FormFeatures], position: StepPosition) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
+        yield system.loss(batch, label_weight=settings["label_weight"], penalty_weight=settings["slrelax_weight"])
 
-    return fit(
+    def report(progress: TrainingProgress) -> None:
+        if record := progress.record:
+            means = ", ".join(f"{name} {value:.4f}" for name, value in record.losses.items())
+            best = f"best F1 {progress.best_score:.4f}"
+            tell(f"{variant}: epoch {record.epoch} of {progress.epochs}, {means}, {best}, {record.seconds:.1f} s")
+
+    return TrainingLoop(
         system,
         task.training,
-        partial(system.loss, label_weight=settings["label_weight"], penalty_weight=settings["slrelax_weight"]),
+        losses,
         lengths=[each.words for each in task.training],
         settings=options,
         identity={"variant": variant, **{name: each for name, each in settings.items() if name not in UNTRAINED}},
         score=score,
         folder=folder / variant,
         progress=report,
-    )
+    ).run()
 
 
 @torch.no_grad()

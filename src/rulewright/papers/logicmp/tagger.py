@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,7 @@ from rulewright.papers.logicmp.sentences import (
     SentenceFeatures,
     SentenceFeaturizer,
 )
-from rulewright.training.fitting import EpochRecord, TrainingResult, fit
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingResult, TrainingSettings
 
 
 class Tagger(nn.Module):
@@ -375,17 +374,11 @@ Tags = tuple[tuple[str, ...], ...]
 
 
 class TaggingModel(nn.Module):
-    """A tagger and the head on it.
-
-    ``steps_taken`` in training is part of the state that is saved, since what a head minimises may depend on it.
-    """
-
-    steps_taken: Tensor
+    """A tagger and the head on it."""
 
     def __init__(self, tagger: Tagger, head: Head) -> None:
         super().__init__()
         self.tagger, self.head = tagger, head
-        self.register_buffer("steps_taken", torch.tensor(0))
 
     def loss(self, sentences: Sequence[SentenceFeatures], *, epoch: int) -> Tensor:
         """Return what is minimised for a batch of sentences in an epoch, counted from 0."""
@@ -420,12 +413,12 @@ def train_tagger(
     score: Callable[[TaggingModel], float],
     folder: str | os.PathLike[str] | None = None,
     identity: Mapping[str, Any] | None = None,
-    progress: Callable[[EpochRecord], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
 ) -> TrainingResult:
     """Train a tagger on tagged sentences and leave in it the weights of the epoch with the best score.
 
     Steps take ``batch_size`` sentences of similar length. With a ``folder`` every epoch is saved there, and calling
-    again goes on after the last one, bit for bit; Ctrl-C stops after the running step. ``identity`` is whatever else
+    again goes on where it stopped, bit for bit; Ctrl-C stops after the running step. ``identity`` is whatever else
     must be equal for a folder to belong to this run, as values of JSON.
     """
     if not sentences:
@@ -433,24 +426,24 @@ def train_tagger(
     if any(not each.tags for each in sentences):
         raise DataError("a sentence to train on has no tags")
     features = model.tagger.featurizer.features(sentences)
-    steps = -(-len(features) // settings.batch_size)
 
-    def loss(batch: Sequence[SentenceFeatures]) -> tuple[Tensor, Mapping[str, Tensor]]:
-        value = model.loss(batch, epoch=int(model.steps_taken) // steps)
-        model.steps_taken += 1
-        return value, {"loss": value}
+    def losses(
+        batch: Sequence[SentenceFeatures], position: StepPosition
+    ) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
+        loss = model.loss(batch, epoch=position.epoch)
+        yield loss, {"loss": loss}
 
-    return fit(
+    return TrainingLoop(
         model,
         features,
-        loss,
+        losses,
         lengths=[len(each.words) for each in features],
         settings=settings,
         identity={**_identity(model, sentences), **(identity or {})},
         score=lambda: score(model),
         folder=folder,
-        progress=None if progress is None else lambda record, _: progress(record),
-    )
+        progress=progress,
+    ).run()
 
 
 def _identity(model: TaggingModel, sentences: Sequence[Sentence]) -> dict[str, Any]:

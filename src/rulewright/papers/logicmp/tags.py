@@ -39,8 +39,7 @@ from rulewright.papers.logicmp.tagger import (
     Tags,
     train_tagger,
 )
-from rulewright.training.fitting import EpochRecord, TrainingResult
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import TrainingProgress, TrainingResult, TrainingSettings
 
 Tell = Callable[[str], None]
 PLAIN = "plain"
@@ -198,15 +197,15 @@ def _outcome(task: Task, settings: Mapping[str, Any], variant: str, seed: int, f
         rate=settings["rate"],
         warmup=settings["warmup"],
         clip=settings["clip"],
-        precision="float32",
         seed=seed,
     )
 
-    def report(record: EpochRecord) -> None:
-        tell(
-            f"{variant}: epoch {record.epoch} of {options.epochs}, loss {record.losses['loss']:.4f}, "
-            f"F1 {record.score:.4f}, {record.seconds:.0f} s"
-        )
+    def report(progress: TrainingProgress) -> None:
+        if record := progress.record:
+            tell(
+                f"{variant}: epoch {record.epoch} of {progress.epochs}, loss {record.losses['loss']:.4f}, "
+                f"F1 {record.score:.4f}, {record.seconds:.0f} s"
+            )
 
     result = train_tagger(
         model,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from rulewright.inject import ConsistencyLoss
 from rulewright.papers.matrix.worlds import World
-from rulewright.training.fitting import fit
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import StepPosition, TrainingLoop, TrainingSettings
 
 Logits = npt.NDArray[np.float32]
 UNKNOWN = 0
@@ -70,7 +69,7 @@ def trained(
     torch.manual_seed(seed)
     model = PairNetwork(features_of(training, settings["least"]), relations, settings["width"])
 
-    def loss(batch: Sequence[World]) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(batch: Sequence[World], position: StepPosition) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
         total, broken = torch.zeros(()), torch.zeros(())
         for world in batch:
             logits = model(world)
@@ -81,25 +80,23 @@ def trained(
                 some = torch.randperm(len(logits))[: settings["sample"]].sort().values
                 broken = broken + consistency(logits[some][:, some][None])
         parts = {"labels": total, "rules": settings["loss_weight"] * broken}
-        return (parts["labels"] + parts["rules"]) / len(batch), {
-            name: part / len(batch) for name, part in parts.items()
-        }
+        yield (parts["labels"] + parts["rules"]) / len(batch), {name: part / len(batch) for name, part in parts.items()}
 
     options = TrainingSettings(
         epochs=settings["epochs"], batch_size=settings["batch"], rate=settings["rate"], clip=1e3, seed=seed
     )
     examples = [*training] * settings["repeat"]
     identity = {"rules": 0 if consistency is None else len(consistency.clauses), "width": settings["width"]}
-    fit(
+    TrainingLoop(
         model,
         examples,
-        loss,
+        losses,
         lengths=[len(world.features) for world in examples],
         settings=options,
         identity=identity,
         score=lambda: score(model),
         folder=folder,
-    )
+    ).run()
     return model
 
 

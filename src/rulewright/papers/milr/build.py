@@ -13,7 +13,7 @@ from rulewright.papers.milr.documents import Featurizer
 from rulewright.papers.milr.encoders import MINILM, Encoder, PretrainedEncoder, WordEncoder, WordTokenizer
 from rulewright.papers.milr.gain import Gain
 from rulewright.papers.milr.networks import Atlop, Backbone, Recurrent
-from rulewright.training.settings import TrainingSettings
+from rulewright.papers.milr.training import ExtractorSettings
 
 WORDS = "words"
 KINDS = ("lstm", "bilstm", "gain", "atlop")
@@ -61,13 +61,13 @@ def build_model(
         return Gain(read, featurizer) if kind == "gain" else Atlop(read, featurizer)
 
 
-def default_settings(kind: str) -> TrainingSettings:
+def default_settings(kind: str) -> ExtractorSettings:
     """The settings to start from for a kind of network; ``dataclasses.replace`` changes some."""
     if kind not in KINDS:
         raise unknown_name("network", kind, KINDS)
     if kind in ("lstm", "bilstm"):
         # an LSTM is slower in bfloat16; gradients of a mean over relations are too small for ATLOP's epsilon
-        return TrainingSettings(epochs=60, patience=10, rate=1e-3, epsilon=1e-8, precision="float32")
+        return ExtractorSettings(epochs=60, patience=10, rate=1e-3, epsilon=1e-8, precision="float32")
     if kind == "gain":
-        return TrainingSettings(rate=1e-3, epsilon=1e-8)
-    return TrainingSettings()
+        return ExtractorSettings(rate=1e-3, epsilon=1e-8)
+    return ExtractorSettings()

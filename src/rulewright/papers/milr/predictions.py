@@ -18,7 +18,7 @@ from rulewright.files import read_bytes, write_bytes
 from rulewright.io.docred import Document
 from rulewright.papers.milr.batches import NOT_A_PAIR, collate, passes
 from rulewright.papers.milr.networks import Backbone
-from rulewright.training.settings import Precision, autocast
+from rulewright.papers.milr.training import Precision, autocast
 
 Array = NDArray[np.float32]
 

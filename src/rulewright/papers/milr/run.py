@@ -35,7 +35,8 @@ from rulewright.papers.milr.decoding import (
 )
 from rulewright.papers.milr.predictions import Predictions, best_threshold, predict
 from rulewright.papers.milr.tasks import Task, load_task
-from rulewright.papers.milr.training import Progress, train
+from rulewright.papers.milr.training import train_extractor
+from rulewright.training.loop import TrainingProgress
 
 Tell = Callable[[str], None]
 
@@ -132,14 +133,14 @@ def _trained(task: Task, settings: Mapping[str, Any], seed: int, folder: Path, w
         extra_weight=settings["loss_weight"] if with_loss else 0.0,
     )
 
-    def report(progress: Progress) -> None:
-        if progress.step == progress.steps:
+    def report(progress: TrainingProgress) -> None:
+        if progress.record is not None:
             losses = ", ".join(f"{name} {value:.4f}" for name, value in progress.losses.items())
             best = "" if progress.best_score is None else f", best F1 {progress.best_score:.4f}"
             left = f"{progress.seconds_left:,.0f} s left"
             tell(f"{place.name}: epoch {progress.epoch} of {progress.epochs}, {losses}{best}, {left}")
 
-    result = train(
+    result = train_extractor(
         model,
         task.training,
         settings=options,

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from rulewright.errors import DataError
-from rulewright.training.fitting import fit
-from rulewright.training.settings import TrainingSettings
+from rulewright.training.loop import TrainingLoop, TrainingSettings
 
 GENERATOR = torch.Generator().manual_seed(0)
 EXAMPLES = [(x, x.sum() > 0) for x in torch.randn(12, 3, generator=GENERATOR)]
@@ -19,69 +18,72 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
 
 
-def fitted(network, *, score=None, folder=None, progress=None, **options):
+def train(network, *, score=None, folder=None, progress=None, **options):
     def loss(batch):
         logits = network(torch.stack([each for each, _ in batch])).squeeze(-1)
         value = nn.functional.binary_cross_entropy_with_logits(logits, torch.stack([y for _, y in batch]).float())
-        return value, {"loss": value}
+        return value
+
+    def losses(batch, position):
+        value = loss(batch)
+        yield value, {"loss": value}
 
     def accuracy() -> float:
         assert not network.training
         with torch.no_grad():
-            return -loss(EXAMPLES)[0].item()
+            return -loss(EXAMPLES).item()
 
     settings = TrainingSettings(**{"epochs": 6, "rate": 0.05, "batch_size": 4, **options})
-    return fit(
+    return TrainingLoop(
         network,
         EXAMPLES,
-        loss,
-        lengths=[1] * len(EXAMPLES),
+        losses,
         settings=settings,
         identity={"variant": "x"},
         score=score or accuracy,
         folder=folder,
         progress=progress,
-    )
+    ).run()
 
 
 def test_it_learns_and_keeps_the_best():
     network = model()
-    result = fitted(network, patience=None)
+    result = train(network, patience=None)
     assert len(result.history) == 6
     assert result.best_score == max(each.score for each in result.history)
     assert result.history[-1].losses["loss"] < result.history[0].losses["loss"]
     scores = iter([1.0, 3.0, 2.0, 2.0, 2.0, 2.0])
-    assert fitted(model(), score=lambda: next(scores), patience=2).best_epoch == 2
+    assert train(model(), score=lambda: next(scores), patience=2).best_epoch == 2
 
 
-@pytest.mark.parametrize("stop", [1, 4])
+@pytest.mark.parametrize("stop", [(1, 3), (4, 3), (4, 2)])
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, stop):
     whole = model()
-    expected = fitted(whole)
+    expected = train(whole)
 
-    def interrupt(record, best):
-        if record.epoch == stop:
+    def interrupt(progress):
+        if (progress.epoch, progress.step) == stop:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fitted(model(), folder=tmp_path, progress=interrupt)
+        train(model(), folder=tmp_path, progress=interrupt)
     resumed = model()
-    found = fitted(resumed, folder=tmp_path)
+    found = train(resumed, folder=tmp_path)
     assert [each.score for each in found.history] == [each.score for each in expected.history]
     assert all(
         torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True)
     )
     again = model()
-    assert fitted(again, folder=tmp_path).history == found.history
+    assert train(again, folder=tmp_path).history == found.history
     with pytest.raises(DataError, match="holds another run"):
-        fitted(model(), folder=tmp_path, rate=0.01)
+        train(model(), folder=tmp_path, rate=0.01)
 
 
 def test_nothing_and_not_finite():
     with pytest.raises(DataError, match="nothing to train on"):
-        fit(model(), [], None, lengths=[], settings=TrainingSettings(), identity={}, score=float)
+        TrainingLoop(model(), [], None, settings=TrainingSettings()).run()
     network = model()
     with torch.no_grad():
         network[0].weight.fill_(float("nan"))
     with pytest.raises(DataError, match="not finite"):
-        fitted(network)
+        train(network)
