@@ -56,10 +56,10 @@ def growing(facts: int) -> dict[str, float]:
     kept, hidden = whole.hold_out(min(0.1, QUESTIONS / whole.count(name)), predicates=[name])
     kb = kept.with_splits({"test": hidden})
     graph = Graph.of(kb)
-    before, after = graph.edges(2 * kb.number_of(name))
+    before, after = graph.edges(2 * kb.predicate_index(name))
     start = time.process_time()
     found = find_paths(
-        graph, HiddenEdges(2 * kb.number_of(name), before[:1000], after[:1000]), max_length=3, max_edges=100
+        graph, HiddenEdges(2 * kb.predicate_index(name), before[:1000], after[:1000]), max_length=3, max_edges=100
     )
     paths = time.process_time()
     mixture = PathMixture(targets=[name], questions=500).fit(kb)
@@ -124,7 +124,7 @@ def pykeen(kb: KnowledgeBase, seconds: float, name: str) -> dict[str, float]:
             continue_training=epochs > 1,
         )
     scorer = PyKEENScorer(model.eval())
-    scorer.relations = {each: kb.number_of(each) for each in kb.predicates}
+    scorer.relations = {each: kb.predicate_index(each) for each in kb.predicates}
     return evaluate_ranking(scorer, kb).figures()
 
 

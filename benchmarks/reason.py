@@ -45,7 +45,9 @@ def one_statement_each(connection: duckdb.DuckDBPyConnection, kb: KnowledgeBase,
         size = len(chain.steps)
         ends, joins = sides(size, [step.inverse for step in chain.steps], chain.apart)
         tables = ", ".join(f"f AS f{place}" for place in range(size))
-        chosen = " AND ".join(f"f{place}.r = {kb.number_of(step.relation)}" for place, step in enumerate(chain.steps))
+        chosen = " AND ".join(
+            f"f{place}.r = {kb.predicate_index(step.relation)}" for place, step in enumerate(chain.steps)
+        )
         found = connection.execute(f"SELECT DISTINCT {ends} FROM {tables} WHERE {chosen} AND {joins}").fetchnumpy()
         rows += len(found["x"])
     return rows
@@ -54,7 +56,7 @@ def one_statement_each(connection: duckdb.DuckDBPyConnection, kb: KnowledgeBase,
 def one_statement_a_shape(connection: duckdb.DuckDBPyConnection, kb: KnowledgeBase, rules: RuleSet) -> int:
     shapes: dict[tuple[tuple[bool, ...], bool], list[tuple[int, ...]]] = defaultdict(list)
     for number, (chain, _) in enumerate(chains(rules)):
-        relations = (kb.number_of(step.relation) for step in chain.steps)
+        relations = (kb.predicate_index(step.relation) for step in chain.steps)
         shapes[tuple(step.inverse for step in chain.steps), chain.apart].append((number, *relations))
     rows = 0
     for (inverse, apart), listed in shapes.items():

@@ -23,7 +23,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ParseError(f"not a complete gzip file: {error}", file=name) from None
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        raise cannot("read", name, error) from None
+        raise file_error("read", name, error) from None
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -87,10 +87,10 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     except (OSError, ValueError) as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise cannot("write", os.fspath(path), error) from None
+        raise file_error("write", os.fspath(path), error) from None
 
 
-def cannot(action: str, name: str, error: OSError | ValueError) -> FileError:
+def file_error(action: str, name: str, error: OSError | ValueError) -> FileError:
     """Turn an error of the operating system into one line: what could not be done, to which file, and why."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return FileError(f"cannot {action} {name!r}: {reason}" if "\0" in name else f"cannot {action} {name}: {reason}")

@@ -279,8 +279,8 @@ def test_shared_types_belong_to_no_world_and_to_all() -> None:
     kb = builder.build()
     assert list(kb.domains["word"].labels) == ["and"]
     assert kb.domains["word"].worlds is None
-    assert kb.world_of is not None
-    assert kb.world_of.tolist() == [0, 1, -1]
+    assert kb.entity_worlds is not None
+    assert kb.entity_worlds.tolist() == [0, 1, -1]
     assert kb.in_worlds(["s2"]).tuples("word") == [("s2#0", "and")]
     value, _ = kb.tensor("word", world="s1")
     assert value.tolist() == [[True]]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rulewright.data import Domain, KnowledgeBase
 from rulewright.data.facts import FactTable, distinct_rows, empty_columns
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.logic import PredicateDeclaration
 
@@ -52,7 +52,7 @@ def test_a_table_gives_back_each_predicate(parts: list[tuple[int, list[int]]]) -
     assert len(table) == sum(len(values) for _, values in parts)
     values_of = dict(parts)
     for number in range(6):
-        assert table.of(number)[0].tolist() == values_of.get(number, [])
+        assert table.columns_of(number)[0].tolist() == values_of.get(number, [])
 
 
 def test_empty_columns_have_their_types() -> None:
@@ -65,7 +65,7 @@ def ids(*values: float) -> npt.NDArray[np.int64]:
 
 @pytest.fixture
 def domains() -> dict[str, Domain]:
-    return laid_out([("person", ["ann", "bob", "cid"], None), ("book", ["emma", "ulysses"], None)])
+    return lay_out_domains([("person", ["ann", "bob", "cid"], None), ("book", ["emma", "ulysses"], None)])
 
 
 def test_columns_from_outside(domains: dict[str, Domain]) -> None:
@@ -115,7 +115,7 @@ def test_columns_both_true_and_false(domains: dict[str, Domain]) -> None:
 
 def test_columns_across_worlds() -> None:
     worlds = np.array([0, 1], dtype=np.int32)
-    domains = laid_out([("person", ["a", "b"], worlds), ("book", ["c", "d"], worlds)])
+    domains = lay_out_domains([("person", ["a", "b"], worlds), ("book", ["c", "d"], worlds)])
     kb = KnowledgeBase.from_columns(
         domains, PREDICATES.values(), {"reads": [ids(0, 1), ids(2, 3)]}, worlds=["w0", "w1"]
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder, Value, signature
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
@@ -141,7 +141,7 @@ def test_worlds_are_chosen_by_their_facts(naive: Naive, names: set[str]) -> None
         ]
         assert list(part.facts(truth=truth)) == expected
     assert part.domains == naive.kb.domains
-    world_of = naive.kb.world_of
+    world_of = naive.kb.entity_worlds
     assert world_of is not None
     labels = [label for domain in naive.kb.domains.values() for label in domain.labels]
     assert [naive.kb.worlds[number] for number in world_of] == [label.rpartition("@")[2] for label in labels]
@@ -246,12 +246,12 @@ def test_columns_are_views_of_the_table() -> None:
     for name in ("r", "s"):
         for column, whole in zip(kb.columns(name), table.columns, strict=True):
             assert np.shares_memory(column, whole)
-    assert table.of(kb.number_of("s"))[0].tolist() == [1]
+    assert table.columns_of(kb.predicate_index("s"))[0].tolist() == [1]
 
 
 def test_what_stays_is_shared() -> None:
     kb = KnowledgeBase.from_triples([("a", "r", "b"), ("b", "r", "c")])
-    changed = kb.with_splits({"test": kb.derived({})})
+    changed = kb.with_splits({"test": kb.with_facts({})})
     assert changed.columns("r")[0].base is kb.columns("r")[0].base
     assert changed.domains["entity"] is kb.domains["entity"]
     assert kb.splits == {}
@@ -265,7 +265,7 @@ def test_an_empty_knowledge_base() -> None:
     assert [part.n_facts for part in kb.hold_out(0.5)] == [0, 0]
     assert kb.summary().facts == 0
     assert str(kb.summary()).startswith("entities        0")
-    assert kb.world_of is None
+    assert kb.entity_worlds is None
     with pytest.raises(UnknownNameError, match="no predicate is known here"):
         kb.columns("likes")
 
@@ -297,7 +297,7 @@ def test_repr_counts_all_facts_of_a_split() -> None:
 
 
 def test_names_that_are_not_declared() -> None:
-    domains = laid_out([("person", ["ann"], None)])
+    domains = lay_out_domains([("person", ["ann"], None)])
     with pytest.raises(UnknownNameError, match="unknown type 'place'"):
         KnowledgeBase(domains, [PredicateDeclaration("in", ("place",))], {})
     with pytest.raises(UnknownNameError, match="unknown predicate 'near'"):

@@ -83,7 +83,7 @@ def test_support_and_derivation_equal_the_oracle(make, seed):
     assert found.body_heads == len({tuple(each[name] for name in of_head) for each in groundings})
     assert found.heads == len({tuple(each[name] for name in of_head) for each in with_head})
     assert found.confidence == (len(with_head) / len(groundings) if groundings else 0)
-    rows = kb.labelled(head.predicate, columns)
+    rows = kb.label_rows(head.predicate, columns)
     if hasattr(head, "classes"):
         assert {row[-1] for row in rows} <= {head.classes[0]}
         rows = [row[:-1] for row in rows]

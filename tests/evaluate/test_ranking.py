@@ -102,7 +102,7 @@ def test_evaluation_is_that_of_nested_loops(drawn, seed, memory):
 
 def test_unseen_entities_are_counted_and_ranked():
     train = KnowledgeBase.from_triples([("a", "r", "b"), ("x", "s", "y")])
-    test = train.derived({})
+    test = train.with_facts({})
     whole = KnowledgeBase.from_triples([("a", "r", "b"), ("x", "r", "a")])
     train, test = whole.hold_out(0.5, seed=1)
     kb = train.with_splits({"test": test})
@@ -117,6 +117,6 @@ def test_bad_input_is_refused():
     with pytest.raises(DataError, match="ties must be one of"):
         evaluate_ranking(Table(kb, 0), kb, kb, ties="some")
     with pytest.raises(DataError, match="no questions"):
-        evaluate_ranking(Table(kb, 0), kb, kb.derived({}))
+        evaluate_ranking(Table(kb, 0), kb, kb.with_facts({}))
     with pytest.raises(DataError, match="NaN"):
         positions(np.array([[np.nan, 1.0]]), np.array([1]), np.zeros(0, int), np.zeros(0, int))

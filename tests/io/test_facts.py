@@ -72,7 +72,7 @@ def test_worlds() -> None:
         "world 'doc 1'. p(a, b). split test. p(b, a). world empty. world two. q(c). split. entity d. q(d). entity e: t."
     )
     assert kb.worlds == ("doc 1", "empty", "two")
-    assert kb.world_of is not None
+    assert kb.entity_worlds is not None
     assert kb.in_worlds(["two"]).tuples("q") == [("d",)]
     assert kb.split("test").tuples("q") == [("c",)]
     assert contents(facts.parse(facts.to_text(kb))) == contents(kb)

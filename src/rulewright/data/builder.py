@@ -9,7 +9,7 @@ import numpy as np
 
 from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.knowledge_base import KnowledgeBase, Value
-from rulewright.data.vocabulary import Ids, laid_out
+from rulewright.data.vocabulary import Ids, lay_out_domains
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, quote
 
@@ -198,7 +198,7 @@ class KnowledgeBaseBuilder:
                 raise DataError(
                     f"{stray!r} belongs to no world while others do; put every fact into a world, or share type {name}"
                 )
-        domains = laid_out((name, [*labels], self._worlds_of(name)) for name, labels in self._entities.items())
+        domains = lay_out_domains((name, [*labels], self._worlds_of(name)) for name, labels in self._entities.items())
         starts = {name: domain.start for name, domain in domains.items()}
         bases = {}
         for split, facts in self._facts.items():

@@ -43,7 +43,7 @@ class FactTable:
     columns: tuple[Column, ...]
 
     @classmethod
-    def stacked(cls, kind: str, parts: Iterable[tuple[int, Sequence[Column]]]) -> FactTable:
+    def stack(cls, kind: str, parts: Iterable[tuple[int, Sequence[Column]]]) -> FactTable:
         """Put the columns of several predicates, given with their numbers, one below the other."""
         ordered = sorted(parts, key=lambda part: part[0])
         sizes = [len(columns[0]) for _, columns in ordered]
@@ -57,13 +57,13 @@ class FactTable:
     def __len__(self) -> int:
         return len(self.predicate)
 
-    def of(self, number: int) -> tuple[Column, ...]:
+    def columns_of(self, number: int) -> tuple[Column, ...]:
         """Return the columns of one predicate, as views."""
         # The needles have the type of the haystack, which would otherwise be converted as a whole at every call
         start, stop = np.searchsorted(self.predicate, np.array([number, number + 1], dtype=np.int32))
         return tuple(column[start:stop] for column in self.columns)
 
-    def kept(self, keep: npt.NDArray[np.bool_]) -> FactTable:
+    def keep_rows(self, keep: npt.NDArray[np.bool_]) -> FactTable:
         """Return the rows where ``keep`` is true."""
         return FactTable(self.signature, self.predicate[keep], tuple(column[keep] for column in self.columns))
 
@@ -128,7 +128,7 @@ def group_by_signature(
     for name, parts in columns.items():
         kind = checked_signature(declarations, name, parts)
         groups.setdefault(kind, []).append((numbers[name], parts))
-    return {kind: FactTable.stacked(kind, parts) for kind, parts in groups.items()}
+    return {kind: FactTable.stack(kind, parts) for kind, parts in groups.items()}
 
 
 def check_columns(

@@ -153,7 +153,7 @@ class KnowledgeBase:
         except KeyError:
             raise unknown_name("predicate", name, self.predicates) from None
 
-    def number_of(self, name: str) -> int:
+    def predicate_index(self, name: str) -> int:
         """Return the number that stands for a predicate in the tables."""
         self.predicate(name)
         return self._numbers[name]
@@ -166,7 +166,7 @@ class KnowledgeBase:
         """Return a predicate's facts as columns of ids, numbers and (last, where it has them) classes; views."""
         kind = signature(self.predicate(name))
         table = self._tables[truth].get(kind)
-        return empty_columns(kind) if table is None else table.of(self._numbers[name])
+        return empty_columns(kind) if table is None else table.columns_of(self._numbers[name])
 
     def count(self, name: str, *, truth: bool = True) -> int:
         """Return the number of a predicate's facts."""
@@ -174,9 +174,9 @@ class KnowledgeBase:
 
     def tuples(self, name: str, *, truth: bool = True) -> list[tuple[Value, ...]]:
         """Return a predicate's facts as tuples of labels; a multi-class fact ends with its class."""
-        return self.labelled(name, self.columns(name, truth=truth))
+        return self.label_rows(name, self.columns(name, truth=truth))
 
-    def labelled(self, name: str, columns: Sequence[Column]) -> list[tuple[Value, ...]]:
+    def label_rows(self, name: str, columns: Sequence[Column]) -> list[tuple[Value, ...]]:
         """Turn columns of a predicate into tuples of labels."""
         return list(zip(*self._label_columns(name, columns).values(), strict=True))
 
@@ -216,7 +216,7 @@ class KnowledgeBase:
         return -1 if found is None else found
 
     @cached_property
-    def world_of(self) -> npt.NDArray[np.int32] | None:
+    def entity_worlds(self) -> npt.NDArray[np.int32] | None:
         """The world of every entity, by id: −1 where all worlds share its type. None where there is one world."""
         if not self.worlds:
             return None
@@ -228,7 +228,7 @@ class KnowledgeBase:
 
     # Other knowledge bases made from it
 
-    def derived(
+    def with_facts(
         self, tables: Mapping[str, FactTable], false_tables: Mapping[str, FactTable] | None = None
     ) -> KnowledgeBase:
         """Return a knowledge base over the same entities and predicates with other facts and no splits."""
@@ -266,7 +266,7 @@ class KnowledgeBase:
         """
         if not 0 <= share <= 1:
             raise DataError(f"share must lie in [0, 1], got {share}")
-        chosen = None if predicates is None else [self.number_of(name) for name in predicates]
+        chosen = None if predicates is None else [self.predicate_index(name) for name in predicates]
         random = np.random.default_rng(seed)
         kept: dict[str, FactTable] = {}
         hidden: dict[str, FactTable] = {}
@@ -274,13 +274,13 @@ class KnowledgeBase:
             rows = np.arange(len(table)) if chosen is None else np.flatnonzero(np.isin(table.predicate, chosen))
             out = np.zeros(len(table), dtype=bool)
             out[random.choice(rows, size=round(share * len(rows)), replace=False)] = True
-            kept[kind], hidden[kind] = table.kept(~out), table.kept(out)
-        return self.derived(kept, self._tables[False]), self.derived(hidden)
+            kept[kind], hidden[kind] = table.keep_rows(~out), table.keep_rows(out)
+        return self.with_facts(kept, self._tables[False]), self.with_facts(hidden)
 
     def in_worlds(self, names: Iterable[str]) -> KnowledgeBase:
         """Return the facts of some worlds, over the same entities."""
-        world_of = self.world_of
-        if world_of is None:
+        entity_worlds = self.entity_worlds
+        if entity_worlds is None:
             raise DataError("this knowledge base is one world; there are none to choose from")
         position = {name: number for number, name in enumerate(self.worlds)}
         wanted = np.zeros(len(self.worlds), dtype=bool)
@@ -291,11 +291,13 @@ class KnowledgeBase:
 
         def chosen(table: FactTable) -> FactTable:
             entities = [column for column, kind in zip(table.columns, table.signature, strict=True) if kind == "e"]
-            worlds = np.max([world_of[column] for column in entities], axis=0) if entities else np.full(len(table), -1)
-            return table.kept((worlds < 0) | wanted[worlds])  # what names no entity of a world holds in all
+            worlds = (
+                np.max([entity_worlds[column] for column in entities], axis=0) if entities else np.full(len(table), -1)
+            )
+            return table.keep_rows((worlds < 0) | wanted[worlds])  # what names no entity of a world holds in all
 
         true, false = ({kind: chosen(table) for kind, table in self._tables[truth].items()} for truth in (True, False))
-        return self.derived(true, false)
+        return self.with_facts(true, false)
 
     # Views made on demand
 

@@ -30,7 +30,7 @@ class Domain:
     """The entities of one type. Their ids are ``start … start + len − 1``; no two types share an id.
 
     >>> people = Domain("person", ["ann", "bob"], start=10)
-    >>> people.id_of("bob"), people.labels_of(np.array([10, 11])).tolist()
+    >>> people.index_of("bob"), people.labels_of(np.array([10, 11])).tolist()
     (11, ['ann', 'bob'])
     """
 
@@ -61,7 +61,7 @@ class Domain:
             raise DataError(f"type {self.name} has the same label twice")
         return positions
 
-    def id_of(self, label: str) -> int:
+    def index_of(self, label: str) -> int:
         """Return an entity's id."""
         try:
             return self.start + self._positions[label]
@@ -87,7 +87,7 @@ class Domain:
         return (np.flatnonzero(self.worlds == world) + self.start).astype(np.int32)
 
 
-def laid_out(domains: Iterable[tuple[str, Sequence[str] | npt.NDArray[Any], Ids | None]]) -> dict[str, Domain]:
+def lay_out_domains(domains: Iterable[tuple[str, Sequence[str] | npt.NDArray[Any], Ids | None]]) -> dict[str, Domain]:
     """Give each type its own range of ids, one after the other."""
     result: dict[str, Domain] = {}
     start = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from rulewright.datasets.catalogue import RAW_GITHUB, Dataset, DatasetFile, find
 from rulewright.datasets.transfer import fetch
 from rulewright.errors import FileError
-from rulewright.files import cannot
+from rulewright.files import file_error
 
 Progress = Callable[[int, int, str], None]
 
@@ -122,7 +122,7 @@ def _is_right(path: Path, expected: DatasetFile) -> bool:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == expected.sha256
     except OSError as error:
-        raise cannot("read", str(path), error) from None
+        raise file_error("read", str(path), error) from None
 
 
 def _fetch_all(wanted: list[tuple[str, DatasetFile]], cache: Path, *, progress: Progress | None, resume: bool) -> None:

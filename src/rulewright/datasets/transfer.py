@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rulewright.errors import FileError
-from rulewright.files import cannot, write_bytes
+from rulewright.files import file_error, write_bytes
 
 if TYPE_CHECKING:
     from requests import RequestException, Session
@@ -60,7 +60,7 @@ def fetch(
     except FileError:
         raise
     except OSError as error:
-        raise cannot("write", str(part), error) from None
+        raise file_error("write", str(part), error) from None
     if found != sha256:
         raise FileError(
             f"wrong checksum from {url}: expected SHA-256 {sha256} ({size} bytes),"

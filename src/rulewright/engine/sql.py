@@ -151,7 +151,7 @@ class Join:
         if (declaration.classes is not None) != isinstance(unit, Membership):
             how = "is multi-class; write 'in {…}'" if declaration.classes else "is not multi-class"
             raise DataError(f"{declaration.name} {how}: {unit}")
-        return declaration.types, signature(declaration), [f"{alias}.p = {self.kb.number_of(declaration.name)}"]
+        return declaration.types, signature(declaration), [f"{alias}.p = {self.kb.predicate_index(declaration.name)}"]
 
     def _any_predicate(
         self, unit: Atom | Membership, hole: PredicateVariable, alias: str, *, binding: bool

@@ -153,4 +153,4 @@ def find_relation(kb: KnowledgeBase, name: str) -> int:
     """Return the index of a relation of two entities; another predicate is an error."""
     if signature(kb.predicate(name)) != "ee":
         raise DataError(f"{name} is not a relation of two entities")
-    return kb.number_of(name)
+    return kb.predicate_index(name)

@@ -1,5 +1,5 @@
 """Figures of merit."""
 
-from rulewright.evaluate.rules import Agreement, Grounding, RuleCounts, agreement, explain_counts
+from rulewright.evaluate.rules import Agreement, GroundedRule, RuleCounts, agreement, explain_counts
 
-__all__ = ["Agreement", "Grounding", "RuleCounts", "agreement", "explain_counts"]
+__all__ = ["Agreement", "GroundedRule", "RuleCounts", "agreement", "explain_counts"]

@@ -25,15 +25,15 @@ from rulewright.evaluate.extraction_facts import (
     seen_in_training,
 )
 from rulewright.evaluate.logic_score import (
+    ChainCounts,
     LogicScore,
     Loops,
-    RuleCounts,
     RuleScore,
     chain_rules,
     check_chains,
+    count_chains,
     macro_mean,
     relations_of,
-    rule_counts,
 )
 from rulewright.evaluate.rules import Agreement
 from rulewright.io.docred import Document, Prediction
@@ -210,7 +210,7 @@ def evaluate_extraction(
     >>> scores.precision, scores.recall, scores.f1, scores.logic.value, scores.gold_logic.value
     (0.5, 0.5, 0.5, 0.0, 1.0)
     """
-    task = _Task(
+    task = _ExtractionTask(
         {"prediction": predictions}, documents, train_facts=train_facts, rules=rules, relations=relations, loops=loops
     )
     (given,) = task.given
@@ -264,7 +264,7 @@ def compare_extraction(
     >>> round(found.difference, 3), found.low > 0, found.p_value < 0.01
     (0.538, True, True)
     """
-    task = _Task(
+    task = _ExtractionTask(
         {"prediction": predictions, "other prediction": other},
         documents,
         train_facts=train_facts,
@@ -288,7 +288,7 @@ def compare_extraction(
     return paired_bootstrap(first, second, figures, resamples=resamples, confidence=confidence, seed=seed)
 
 
-class _Task:
+class _ExtractionTask:
     """Gold facts and the predictions of one or more systems, checked and brought to numbers."""
 
     def __init__(
@@ -337,9 +337,9 @@ class _Task:
             return wanted, given, correct, None, None
         return wanted, given, correct, wanted_in_train, correct_in_train
 
-    def rule_counts(self, facts: IntArray) -> RuleCounts:
+    def rule_counts(self, facts: IntArray) -> ChainCounts:
         """Return how often each rule fires and is satisfied in each document."""
-        return rule_counts(self.chains, facts, self.space, loops=self.loops)
+        return count_chains(self.chains, facts, self.space, loops=self.loops)
 
     def by_document(self, given: IntArray) -> FloatArray:
         """Return all that figures need of each document: its `COUNTS`, then pairs and satisfied pairs by rule."""

@@ -101,7 +101,7 @@ def check_chains(chains: Sequence[Chain], relations: frozenset[str]) -> None:
 
 
 @dataclass(frozen=True)
-class RuleCounts:
+class ChainCounts:
     """The counts of `RuleScore` in every document: arrays ``[documents, rules]``."""
 
     pairs: FloatArray
@@ -114,7 +114,7 @@ class RuleCounts:
         return LogicScore(tuple(RuleScore(rule, *row) for rule, *row in zip(rules, *sums, strict=True)))
 
 
-def rule_counts(chains: Sequence[Chain], facts: IntArray, space: FactSpace, *, loops: Loops) -> RuleCounts:
+def count_chains(chains: Sequence[Chain], facts: IntArray, space: FactSpace, *, loops: Loops) -> ChainCounts:
     """Join the facts along the body of every chain and look its heads up.
 
     The relations are sparse matrices over entities: an entry of their product is the number of paths between two.
@@ -136,7 +136,7 @@ def rule_counts(chains: Sequence[Chain], facts: IntArray, space: FactSpace, *, l
         document = space.document_of_entity[first]
         for column, weights in enumerate((None, holds, joined)):
             counts[column, :, number] = np.bincount(document, weights, minlength=len(space.documents))
-    return RuleCounts(*counts)
+    return ChainCounts(*counts)
 
 
 def _matrix(facts: IntArray, space: FactSpace) -> csr_array:

@@ -204,7 +204,7 @@ def evaluate_ranking(
                 known_row, others = truth.of(query[chosen])
                 higher, equal = positions(scores, answer[chosen] - place.start, known_row, others - place.start)
                 unseen = ~(seen[query[chosen]] & seen[answer[chosen]])
-                number = np.full(len(chosen), kb.number_of(name))
+                number = np.full(len(chosen), kb.predicate_index(name))
                 found.append((number, np.full(len(chosen), inverse), higher, equal, unseen))
                 if auc_pr:
                     true = np.zeros(scores.shape, dtype=bool)

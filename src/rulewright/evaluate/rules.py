@@ -14,7 +14,7 @@ from rulewright.logic import Formula, Literal, Rule, substitute
 
 
 @dataclass(frozen=True)
-class Grounding:
+class GroundedRule:
     """A rule with its variables filled in: the head and the body that it rests on."""
 
     head: Formula
@@ -33,8 +33,8 @@ class RuleCounts:
     body: int
     support_heads: int
     body_heads: int
-    examples: tuple[Grounding, ...]
-    counterexamples: tuple[Grounding, ...]
+    examples: tuple[GroundedRule, ...]
+    counterexamples: tuple[GroundedRule, ...]
 
     @property
     def confidence(self) -> float:
@@ -78,9 +78,9 @@ def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5) -> RuleCoun
         )
 
 
-def _groundings(rule: Rule, body: list[Literal], engine: SQLEngine, limit: int) -> tuple[Grounding, ...]:
+def _groundings(rule: Rule, body: list[Literal], engine: SQLEngine, limit: int) -> tuple[GroundedRule, ...]:
     return tuple(
-        Grounding(substitute(rule.head, values), tuple(substitute(part, values) for part in rule.body))
+        GroundedRule(substitute(rule.head, values), tuple(substitute(part, values) for part in rule.body))
         for values in engine.assignments(body, limit=limit)
     )
 

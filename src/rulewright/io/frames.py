@@ -17,9 +17,9 @@ import numpy as np
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, signature
 from rulewright.data.facts import Column
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, MissingExtraError, ParseError
-from rulewright.files import STDIO, cannot
+from rulewright.files import STDIO, file_error
 from rulewright.io.refusals import only_true_facts
 from rulewright.io.triples import encoded, roles_of_header
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet
@@ -70,7 +70,7 @@ def from_tables(tables: Mapping[str, Any]) -> KnowledgeBase:
         types = tuple(ENTITY_TYPE if _holds_names(column) else NUMBER_TYPE for column in parts)
         predicates.append(PredicateDeclaration(name, types))
         columns[name] = coded
-    return KnowledgeBase.from_columns(laid_out([(ENTITY_TYPE, labels, None)]), predicates, columns)
+    return KnowledgeBase.from_columns(lay_out_domains([(ENTITY_TYPE, labels, None)]), predicates, columns)
 
 
 def to_tables(kb: KnowledgeBase) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def write_parquet(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
             temporary.replace(target)
         except (duckdb.Error, OSError) as error:
             temporary.unlink(missing_ok=True)
-            raise cannot("write", str(target), OSError(_first_line(error))) from None
+            raise file_error("write", str(target), OSError(_first_line(error))) from None
 
 
 def _graph(connection: Any, name: str) -> KnowledgeBase:

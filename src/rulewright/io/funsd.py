@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError
-from rulewright.files import cannot
+from rulewright.files import file_error
 from rulewright.io.json_shape import Box, Json, load, shortened
 from rulewright.logic import PredicateDeclaration
 
@@ -94,7 +94,7 @@ def _json_files(folder: Path) -> list[Path]:
     try:
         files = sorted(each for each in folder.iterdir() if each.name.endswith((".json", ".json.gz")))
     except OSError as error:
-        raise cannot("read", str(folder), error) from None
+        raise file_error("read", str(folder), error) from None
     if not files:
         raise FileError(f"cannot read {folder}: no JSON files; expected training_data, testing_data or annotations")
     return files

@@ -90,7 +90,7 @@ def _facts(kb: KnowledgeBase, declaration: PredicateDeclaration, truth: bool, wh
     columns = kb.columns(declaration.name, truth=truth)
     worlds = worlds_of(kb, declaration, columns)
     sign: Record = {} if truth else {"truth": False}
-    for row, values in enumerate(kb.labelled(declaration.name, columns)):
+    for row, values in enumerate(kb.label_rows(declaration.name, columns)):
         args = [_write_number(declaration, each) if isinstance(each, float) else each for each in values]
         chosen: Record = {} if declaration.classes is None else {"class": args.pop()}
         world: Record = {} if worlds is None else {"world": kb.worlds[int(worlds[row])]}

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, MissingExtraError, ParseError
 from rulewright.files import read_bytes, write_text
 from rulewright.io.refusals import only_true_facts
@@ -114,7 +114,7 @@ def _knowledge_base(triples: Iterable[Any], oxigraph: Any, base: str) -> Knowled
         predicates.append(PredicateDeclaration(name, (ENTITY_TYPE, kind)))
         ends = numbers[tail[rows_here]] if of_numbers[number] else place[tail[rows_here]].astype(np.int32)
         columns[name] = [place[head[rows_here]].astype(np.int32), ends]
-    return KnowledgeBase.from_columns(laid_out([(ENTITY_TYPE, labels, None)]), predicates, columns)
+    return KnowledgeBase.from_columns(lay_out_domains([(ENTITY_TYPE, labels, None)]), predicates, columns)
 
 
 def _number(term: Any, oxigraph: Any) -> float:

@@ -21,9 +21,9 @@ import numpy as np
 
 from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, Value, signature
 from rulewright.data.facts import Column
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, ParseError
-from rulewright.files import STDIO, cannot, decode, read_bytes, write_text
+from rulewright.files import STDIO, decode, file_error, read_bytes, write_text
 from rulewright.logic import PredicateDeclaration
 
 ROLES = ("head", "relation", "tail", "world", "_")
@@ -143,7 +143,7 @@ def _plain_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         start = b"" if name == STDIO else _start_of(name)
     except OSError as error:
-        raise cannot("read", name, error) from None
+        raise file_error("read", name, error) from None
     compressed = start[:2] == b"\x1f\x8b"
     foreign = start[:2] in (b"\xff\xfe", b"\xfe\xff") or start[:3] == b"\xef\xbb\xbf"
     if name != STDIO and not foreign and compressed == name.endswith(".gz"):
@@ -317,7 +317,7 @@ def encoded(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
     entities = connection.execute("SELECT label FROM entity ORDER BY id").fetchnumpy()["label"]
     names = connection.execute("SELECT label FROM relation ORDER BY id").fetchnumpy()["label"].tolist()
     worlds, world_numbers = _worlds(connection) if in_worlds else ([], None)
-    domains = laid_out([(ENTITY_TYPE, entities, world_numbers)])
+    domains = lay_out_domains([(ENTITY_TYPE, entities, world_numbers)])
     predicates = [PredicateDeclaration(name, (ENTITY_TYPE, ENTITY_TYPE)) for name in names]
     # A fact as one number sorts fastest: relation, head and tail side by side.
     width = max(len(entities) - 1, 1).bit_length()

@@ -219,7 +219,7 @@ class RuleMiner:
     def _mine(self, engine: SQLEngine, incidence: Incidence, length: int) -> list[Rule]:
         kb, options = engine.kb, self.options
         self._tell(length, 0)
-        heads = None if self.targets is None else [kb.number_of(name) for name in self.targets]
+        heads = None if self.targets is None else [kb.predicate_index(name) for name in self.targets]
         sample = None
         if length > 2 and kb.n_facts > self.sample_above:
             sample = chains.Sample(max(1, round(kb.n_facts / self.sample)), self.seed)

@@ -87,17 +87,17 @@ def _listed(expected: Set[str]) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Return a text cut to so many characters.
 
-    >>> shortened("abcdef", 4)
+    >>> shorten("abcdef", 4)
     'abc…'
     """
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _shown(token: str) -> str:
-    short = shortened(token, 30)
+    short = shorten(token, 30)
     if not short.isprintable():
         return repr(short)
     return short if short[0] == "'" else f"'{short}'"
@@ -365,7 +365,7 @@ class _Source(NamedTuple):
         words = lexer.tokens(self.text, begin, end)
         value = self.value("statement", begin, end, words if "." in words else [*words, "."])
         if not isinstance(value, kinds):
-            raise self.error(f"expected {wanted}, got {shortened(self.text[begin:end], 60)}", begin)
+            raise self.error(f"expected {wanted}, got {shorten(self.text[begin:end], 60)}", begin)
         return value
 
     def whole(self, start: str) -> Any:
@@ -468,7 +468,5 @@ def parse_atom(text: str) -> t.Atom:
     """
     unit = _Source(text).whole("unit")
     if not isinstance(unit, t.Atom):
-        raise ParseError(
-            f"expected an atom like parent_of(ann, X), got {shortened(text.strip(), 60)}", line=1, column=1
-        )
+        raise ParseError(f"expected an atom like parent_of(ann, X), got {shorten(text.strip(), 60)}", line=1, column=1)
     return unit

@@ -94,7 +94,7 @@ class Batch:
             return ["r.h", *(join.expression(term, "") for term in self.head.args)]
         name = str(self.head.predicate)
         try:
-            places = [str(join.kb.number_of(name)), *join.head(self.head)]
+            places = [str(join.kb.predicate_index(name)), *join.head(self.head)]
         except DataError as error:
             raise self._named(error) from None
         if isinstance(self.head, Membership):
@@ -123,7 +123,9 @@ def batches(
         }
         if isinstance(key, tuple):
             head, body = key
-            columns["h"] = np.array([kb.number_of(str(each.head.predicate)) for _, each, _ in members], dtype=np.int32)
+            columns["h"] = np.array(
+                [kb.predicate_index(str(each.head.predicate)) for _, each, _ in members], dtype=np.int32
+            )
             for letter in "pc":
                 rows = np.array([outline.holes[letter] for _, _, outline in members], dtype=np.int32)
                 columns |= {f"{letter}{place}": rows[:, place] for place in range(rows.shape[1])}
@@ -172,7 +174,7 @@ class _Outline:
             raise _SpecialError
         if hole is None:
             hole = PredicateVariable(f"P{len(self.holes['p'])}")
-            self.holes["p"].append(self.kb.number_of(declaration.name))
+            self.holes["p"].append(self.kb.predicate_index(declaration.name))
         return Atom(hole, tuple(map(self._term, unit.args, declaration.types)))
 
     def _term(self, term: Term, kind: str) -> Variable:

@@ -164,7 +164,7 @@ class Inferred(Sequence[InferredFact]):
         group = int(np.searchsorted(self._bounds, place, side="right")) - 1
         name, row = [*self._derived][group], int(place - self._bounds[group])
         derived = self._derived[name]
-        args = self.kb.labelled(name, [column[row : row + 1] for column in derived.columns])[0]
+        args = self.kb.label_rows(name, [column[row : row + 1] for column in derived.columns])[0]
         start, stop = derived.rule_starts[row], derived.rule_starts[row + 1]
         rules = tuple(self.sources[number] for number in derived.rule_numbers[start:stop])
         return InferredFact(name, args, float(derived.scores[row]), rules, int(derived.rounds[row]))
@@ -178,7 +178,7 @@ class Inferred(Sequence[InferredFact]):
     def facts(self) -> KnowledgeBase:
         """The new facts alone, as a knowledge base over the same entities; where classes compete, the best counts."""
         columns = {name: self._decided(name, each) for name, each in self._derived.items()}
-        return self.kb.derived(group_by_signature(self.kb.predicates, columns))
+        return self.kb.with_facts(group_by_signature(self.kb.predicates, columns))
 
     def _decided(self, name: str, derived: Derived) -> tuple[Column, ...]:
         if self.kb.predicate(name).classes is None:
@@ -194,7 +194,7 @@ class Inferred(Sequence[InferredFact]):
         """The knowledge base with the new facts in it."""
         known, new = self.kb.tables(), self.facts.tables()
         tables = {kind: _stacked(known.get(kind), new.get(kind)) for kind in {**known, **new}}
-        return self.kb.derived(tables, self.kb.tables(truth=False))
+        return self.kb.with_facts(tables, self.kb.tables(truth=False))
 
     def __repr__(self) -> str:
         broken = f", {len(self.violations)} constraints broken" if self.violations else ""

@@ -75,12 +75,12 @@ def _labelled(fact: Sequence[Value], kb: KnowledgeBase) -> Head:
 def key_of(fact: Head, kb: KnowledgeBase) -> Key:
     """Return the numbers of a ground fact; an entity or class that is not there is an error with the nearest ones."""
     declaration = kb.predicate(str(fact.predicate))
-    key: list[float] = [kb.number_of(declaration.name)]
+    key: list[float] = [kb.predicate_index(declaration.name)]
     for term, kind in zip(fact.args, declaration.types, strict=True):
         if isinstance(term, Number) != (kind == NUMBER_TYPE):
             wanted = "a number" if kind == NUMBER_TYPE else "an entity; quote a name that looks like a number"
             raise DataError(f"{term} in {fact} must be {wanted}")
-        key.append(float(term.value) if isinstance(term, Number) else kb.domains[kind].id_of(_name(term)))
+        key.append(float(term.value) if isinstance(term, Number) else kb.domains[kind].index_of(_name(term)))
     if isinstance(fact, Membership):
         classes = declaration.classes or ()
         if fact.classes[0] not in classes:
@@ -302,7 +302,7 @@ class Instances:
         else:
             declaration = kb.predicate(str(head.predicate))
             types = declaration.types
-            if kb.number_of(declaration.name) != key[0]:
+            if kb.predicate_index(declaration.name) != key[0]:
                 return None
             if isinstance(head, Membership) and (declaration.classes or ()).index(head.classes[0]) != key[-1]:
                 return None

@@ -100,7 +100,7 @@ class RuleRanker:
         near, far = (1, 0) if inverse else (0, 1)
         find_relation(self.kb, relation)
         domains = [self.kb.domains[type_name] for type_name in self.kb.predicate(relation).types]
-        asked = domains[near].id_of(entity)
+        asked = domains[near].index_of(entity)
         scores = self.scores(relation, np.array([asked]), inverse=inverse)[0]
         columns = self.kb.columns(relation)
         scores[columns[far][columns[near] == asked]] = 0.0
@@ -182,7 +182,7 @@ def _says_different(part: Formula) -> bool:
 
 def _find_entity(kb: KnowledgeBase, relation: str, position: int, symbol: Symbol | None) -> int:
     assert symbol is not None
-    return kb.domains[kb.predicate(relation).types[position]].id_of(symbol.name)
+    return kb.domains[kb.predicate(relation).types[position]].index_of(symbol.name)
 
 
 def _read_ways(statement: Statement) -> str:

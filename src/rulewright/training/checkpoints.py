@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from rulewright.errors import FileError, ParseError
-from rulewright.files import cannot, read_bytes, read_text, write_bytes, write_text
+from rulewright.files import file_error, read_bytes, read_text, write_bytes, write_text
 
 STATE = "state.json"
 KINDS = ("weights", "optimizer", "best")
@@ -57,7 +57,7 @@ class CheckpointFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise cannot("write", os.fspath(folder), error) from None
+            raise file_error("write", os.fspath(folder), error) from None
 
     def read(self) -> dict[str, Any] | None:
         """Return the state, or None where there is none yet."""

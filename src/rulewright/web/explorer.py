@@ -13,7 +13,7 @@ from typing import Literal
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
 from rulewright.errors import DataError, ParseError, unknown_name
-from rulewright.evaluate.rules import Grounding
+from rulewright.evaluate.rules import GroundedRule
 from rulewright.inject.pairs.reports import InjectionReport, read_reports
 from rulewright.io import read_facts
 from rulewright.logic import Atom, Head, Membership, Rule, Statement, substitute
@@ -94,7 +94,7 @@ class RulePage(Page):
 class CasePage:
     """Groundings of a rule; ``more`` where there are others behind them."""
 
-    cases: tuple[Grounding, ...]
+    cases: tuple[GroundedRule, ...]
     more: bool
 
 
@@ -265,13 +265,13 @@ class Explorer:
         if hold and not head_known:
             return CasePage((), False)
         wanted = start + size + 1
-        found: list[Grounding] = []
+        found: list[GroundedRule] = []
         with self._turn, self._engine.time_limit(self.seconds):
             for body in rule.alternatives():
                 literals = [*body, SignedUnit(rule.head, hold)] if head_known else [*body]
                 for values in self._engine.assignments(literals, limit=wanted - len(found)):
                     parts = tuple(substitute(literal.formula(), values) for literal in body)
-                    found.append(Grounding(substitute(rule.head, values), parts))
+                    found.append(GroundedRule(substitute(rule.head, values), parts))
                 if len(found) >= wanted:
                     break
         return CasePage(tuple(found[start : start + size]), len(found) > start + size)

@@ -55,7 +55,7 @@ class FactLookup:
 
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
     >>> index = FactLookup.of(kb)
-    >>> [(each.outgoing, each.facts[0].args) for each in index.around(kb.domains["entity"].id_of("bob"), each=5)]
+    >>> [(each.outgoing, each.facts[0].args) for each in index.around(kb.domains["entity"].index_of("bob"), each=5)]
     [(True, ('bob', 'cid')), (False, ('ann', 'bob'))]
     """
 
@@ -160,7 +160,7 @@ class FactLookup:
         if part.scores is not None:
             rows = rows[np.argsort(-part.scores[rows], kind="stable")]
         rows = rows[:limit]
-        labels = self.kb.labelled(name, [column[rows] for column in part.columns])
+        labels = self.kb.label_rows(name, [column[rows] for column in part.columns])
         scores: Sequence[float | None] = [None] * len(rows) if part.scores is None else part.scores[rows].tolist()
         return [Found(name, args, score) for args, score in zip(labels, scores, strict=True)]
 

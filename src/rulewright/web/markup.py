@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from rulewright.logic.parser import shortened
+from rulewright.logic.parser import shorten
 
 # What no one sees, what ends a line, what turns the direction of a line, and halves of characters
 _HIDDEN = re.compile(
@@ -24,7 +24,7 @@ def shown(name: str, limit: int = 60) -> str:
     >>> print(shown("a\u202eb"), shown("x" * 9, 5), shown(""))
     a\u202eb xxxx… ''
     """
-    return shortened(_HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", name), limit) or "''"
+    return shorten(_HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", name), limit) or "''"
 
 
 def name_html(name: str, limit: int = 60) -> str:

@@ -37,7 +37,7 @@ def test_random_facts_are_distinct_typed_and_in_one_world(
     assert {name: len(domain) for name, domain in kb.domains.items()} == sizes
     assert len(kb.worlds) == (worlds if worlds > 1 else 0)
     assert kb.closed == {"likes"}
-    world_of = kb.world_of if worlds > 1 else np.zeros(people + books, dtype=np.int32)
+    world_of = kb.entity_worlds if worlds > 1 else np.zeros(people + books, dtype=np.int32)
     assert world_of is not None
     shares = [
         np.bincount(domain.worlds, minlength=worlds) for domain in kb.domains.values() if domain.worlds is not None

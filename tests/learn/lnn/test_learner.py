@@ -178,7 +178,7 @@ def test_what_cannot_be_learned_is_said():
     with pytest.raises(UnknownNameError, match="unknown target 'aunt_of'"):
         LNNLearner("template aunt_of(X, Y) :- ?P(X, Y) where ?P in *.").fit(kb)
     with pytest.raises(DataError, match="grandchild_of has no positive example"):
-        LNNLearner(CHAIN).fit(kb, kb.derived({}))
+        LNNLearner(CHAIN).fit(kb, kb.with_facts({}))
     with pytest.raises(DataError, match="over the entities of the facts"):
         LNNLearner(CHAIN).fit(kb, family(3))
     with pytest.raises(DataError, match="fit"):

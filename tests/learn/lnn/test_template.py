@@ -98,7 +98,7 @@ OPTIONS = [
 def every_pair(plain, kb, arity):
     every = list(itertools.product(plain.entities, repeat=arity))
     return every, [
-        np.array([kb.domains["entity"].id_of(each) for each in column]) for column in zip(*every, strict=True)
+        np.array([kb.domains["entity"].index_of(each) for each in column]) for column in zip(*every, strict=True)
     ]
 
 

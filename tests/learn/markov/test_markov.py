@@ -122,7 +122,7 @@ def test_samples_cover_all_queries_and_keep_to_their_size():
     seen = set()
     for members in covering(network, world, columns, np.random.default_rng(0)):
         assert len(members["entity"]) == 9
-        assert kb.domains["entity"].id_of("p7") in members["entity"]
+        assert kb.domains["entity"].index_of("p7") in members["entity"]
         seen |= set(members["entity"].tolist())
     assert seen == set(world["entity"].tolist())
 

@@ -36,7 +36,7 @@ def without(kb: KnowledgeBase, hidden: Hidden, question: tuple[int, ...]) -> Kno
         rows = [args for each, args in facts if each == name]
         if rows:
             columns[name] = [np.array(column, dtype=np.int32) for column in zip(*rows, strict=True)]
-    return kb.derived(group_by_signature(kb.predicates, columns))
+    return kb.with_facts(group_by_signature(kb.predicates, columns))
 
 
 def engine_says(rule: Rule, kb: KnowledgeBase, question: tuple[int, ...]) -> bool:

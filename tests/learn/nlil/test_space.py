@@ -58,7 +58,7 @@ def test_worlds_packed_together_score_as_each_alone() -> None:
     attentions = random_attentions(together, 1, seed=3)
 
     def scores(kb: KnowledgeBase, world: str) -> torch.Tensor:
-        asked = np.array([kb.domains["entity"].id_of(f"{world}{number}") for number in range(sizes[world])])
+        asked = np.array([kb.domains["entity"].index_of(f"{world}{number}") for number in range(sizes[world])])
         return evaluate(attentions, Reach(FactGraph(kb), steps=2, arity=1).evidence([asked], Hidden(marks=(1, 2))))
 
     for world in "xyz":

@@ -57,7 +57,7 @@ def test_a_relation_is_no_evidence_for_itself():
 
 def test_given_paths_are_weighed_and_no_others(tmp_path):
     kb = uncles()
-    parent, brother, likes, _ = (2 * kb.number_of(name) for name in ("parent", "brother", "likes", "uncle"))
+    parent, brother, likes, _ = (2 * kb.predicate_index(name) for name in ("parent", "brother", "likes", "uncle"))
     given = {"uncle": [(parent, brother), (likes,)]}
     mixture = PathMixture(targets=["uncle"], paths=given, constants=0, folder=tmp_path).fit(kb)
     assert mixture.ranker_.answers("uncle", "child29", 1)[0][0] == "uncle29"

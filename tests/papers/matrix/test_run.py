@@ -87,7 +87,7 @@ def test_the_graph_setting_gives_what_came_before(monkeypatch):
     triples = [(f"n{i}", "next", f"n{i + 1}") for i in range(8)]
     whole = KnowledgeBase.from_triples(triples)
     kept, hidden = whole.hold_out(0.5)
-    kb = kept.with_splits({"valid": hidden, "test": kept.derived({})})
+    kb = kept.with_splits({"valid": hidden, "test": kept.with_facts({})})
     monkeypatch.setattr(matrix_worlds.datasets, "load", lambda name: kb)
     setting = matrix_worlds.load("some graph")
     assert setting.training[0].gold.sum() == 4 and setting.selection[0].gold.sum() == 4

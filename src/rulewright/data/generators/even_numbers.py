@@ -10,7 +10,7 @@ from rulewright.checks import Whole, check_parameter
 from rulewright.data.facts import group_by_signature
 from rulewright.data.generators.generated import Generated
 from rulewright.data.knowledge_base import KnowledgeBase
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.logic import RuleSet, parse_rules
 
 RULES = """
@@ -42,8 +42,8 @@ def even_successor(n: int) -> Generated:
     numbers = np.arange(n + 1, dtype=np.int32)
     columns = {"zero": [numbers[:1]], "succ": [numbers[:-1], numbers[1:]], "even": [numbers[::2]]}
     kb = KnowledgeBase(
-        laid_out([("integer", [str(number) for number in range(n + 1)], None)]),
+        lay_out_domains([("integer", [str(number) for number in range(n + 1)], None)]),
         rules.predicates,
         group_by_signature(declared, columns),
     )
-    return Generated(kb, rules, kb.derived({}), kb.derived({}))
+    return Generated(kb, rules, kb.with_facts({}), kb.with_facts({}))

@@ -22,7 +22,7 @@ from rulewright.data.generators.generated import (
     sorted_distinct,
 )
 from rulewright.data.knowledge_base import KnowledgeBase
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.logic import RuleSet, parse_rules
 
 RULES = """
@@ -99,7 +99,7 @@ People = npt.NDArray[np.int32]
 
 
 @dataclass
-class _Tree:
+class _FamilyTree:
     """Each person's sex, year of birth, parents and spouse; `NOBODY` where there is none."""
 
     male: npt.NDArray[np.bool_]
@@ -153,7 +153,7 @@ def family(
         columns["elder_sibling_of"] = (one[elder], other[elder])
     rules = _rules(ages)
     truth = KnowledgeBase(
-        laid_out([("person", _labels(tree.male), None)]),
+        lay_out_domains([("person", _labels(tree.male), None)]),
         rules.predicates,
         group_by_signature({each.name: each for each in rules.predicates}, columns),
     )
@@ -167,10 +167,12 @@ def _labels(male: npt.NDArray[np.bool_]) -> npt.NDArray[np.object_]:
     return labels
 
 
-def _grown(random: np.random.Generator, people: int, generations: int) -> _Tree:
+def _grown(random: np.random.Generator, people: int, generations: int) -> _FamilyTree:
     """Grow generations of equal size, half of each male; the last one is too young to marry."""
     nobody = np.full(people, NOBODY, dtype=np.int32)
-    tree = _Tree(np.zeros(people, dtype=bool), np.zeros(people, dtype=np.int64), nobody, nobody.copy(), nobody.copy())
+    tree = _FamilyTree(
+        np.zeros(people, dtype=bool), np.zeros(people, dtype=np.int64), nobody, nobody.copy(), nobody.copy()
+    )
     bounds = np.linspace(0, people, generations + 1).astype(int).tolist()
     wives = husbands = np.empty(0, dtype=np.int32)
     for start, stop in pairwise(bounds):
@@ -195,7 +197,7 @@ def _grown(random: np.random.Generator, people: int, generations: int) -> _Tree:
     return tree
 
 
-def _couples(random: np.random.Generator, tree: _Tree, members: People) -> tuple[People, People]:
+def _couples(random: np.random.Generator, tree: _FamilyTree, members: People) -> tuple[People, People]:
     """Marry women and men of about the same age."""
     rank = tree.born[members] + random.normal(scale=3.0, size=len(members))
     by_age = members[np.argsort(rank)]
@@ -207,7 +209,7 @@ def _couples(random: np.random.Generator, tree: _Tree, members: People) -> tuple
     return wives[unrelated], husbands[unrelated]
 
 
-def _relations(tree: _Tree) -> dict[str, tuple[Column, ...]]:
+def _relations(tree: _FamilyTree) -> dict[str, tuple[Column, ...]]:
     """Derive every relation from parents and spouses."""
     people = len(tree.male)
     children = np.flatnonzero(tree.mother != NOBODY).astype(np.int32)

@@ -119,7 +119,7 @@ def corrupted(
     A wrong fact has arguments of the right types and is not true, nor among the hidden. Where a predicate has
     fewer wrong facts than the share asks for, all of them are added.
     """
-    kept, hidden = truth, truth.derived({})
+    kept, hidden = truth, truth.with_facts({})
     if missing:
         kept, hidden = truth.hold_out(missing, seed=int(random.integers(2**32)))
     wrong = {}
@@ -129,8 +129,8 @@ def corrupted(
             name: [np.concatenate(pair) for pair in zip(kept.columns(name), added, strict=True)]
             for name, added in wrong.items()
         }
-        kept = truth.derived(group_by_signature(truth.predicates, columns))
-    return Generated(kept, rules, hidden, truth.derived(group_by_signature(truth.predicates, wrong)))
+        kept = truth.with_facts(group_by_signature(truth.predicates, columns))
+    return Generated(kept, rules, hidden, truth.with_facts(group_by_signature(truth.predicates, wrong)))
 
 
 def _wrong_facts(truth: KnowledgeBase, name: str, share: float, random: np.random.Generator) -> list[Column]:

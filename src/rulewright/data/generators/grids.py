@@ -11,7 +11,7 @@ from rulewright.checks import Whole, check_parameter
 from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.generators.generated import Generated
 from rulewright.data.knowledge_base import KnowledgeBase
-from rulewright.data.vocabulary import Domain, laid_out
+from rulewright.data.vocabulary import Domain, lay_out_domains
 from rulewright.errors import DataError
 from rulewright.logic import RuleSet, parse_rules
 
@@ -69,7 +69,7 @@ def gridworld(grids: int, *, size: int = 5, obstacles: int = 3, seed: int = 0) -
         kind: [f"grid{grid}_{letter}{number}" for grid in range(grids) for number in range(size)]
         for kind, letter in (("column", "x"), ("row", "y"))
     }
-    domains = laid_out((kind, labels, worlds) for kind, labels in axes.items())
+    domains = lay_out_domains((kind, labels, worlds) for kind, labels in axes.items())
     declared = {each.name: each for each in rules.predicates}
     kb = KnowledgeBase(
         domains,
@@ -79,7 +79,7 @@ def gridworld(grids: int, *, size: int = 5, obstacles: int = 3, seed: int = 0) -
         worlds=[f"grid{grid}" for grid in range(grids)],
     )
     hidden = group_by_signature(declared, {name: _columns(cells, domains) for name, cells in moves.items()})
-    return Generated(kb, rules, kb.derived(hidden), kb.derived({}))
+    return Generated(kb, rules, kb.with_facts(hidden), kb.with_facts({}))
 
 
 def _marked(chosen: npt.NDArray[np.int64], grids: int, size: int) -> Cells:

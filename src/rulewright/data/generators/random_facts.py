@@ -11,7 +11,7 @@ from rulewright.checks import SHARE, Real, Whole, check_parameter
 from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.generators.generated import LARGEST_SPACE, Generated, distinct_keys, rows_of
 from rulewright.data.knowledge_base import KnowledgeBase
-from rulewright.data.vocabulary import Domain, laid_out
+from rulewright.data.vocabulary import Domain, lay_out_domains
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet, parse_rules
 
@@ -56,7 +56,7 @@ def random_graph(
             if kind != NUMBER_TYPE and kind not in sizes:
                 raise unknown_name("type", kind, sizes)
 
-    domains = laid_out(
+    domains = lay_out_domains(
         (kind, [f"{kind}_{number}" for number in range(size)], _spread(size, worlds) if worlds > 1 else None)
         for kind, size in sizes.items()
     )
@@ -85,7 +85,7 @@ def random_graph(
         closed=rules.closed,
         worlds=[f"world_{number}" for number in range(worlds)] if worlds > 1 else (),
     )
-    return Generated(kb, rules, kb.derived({}), kb.derived({}))
+    return Generated(kb, rules, kb.with_facts({}), kb.with_facts({}))
 
 
 def _spread(size: int, worlds: int) -> npt.NDArray[np.int32]:

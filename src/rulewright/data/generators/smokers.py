@@ -12,7 +12,7 @@ from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.generators.generated import Generated, matching_pairs
 from rulewright.data.generators.generated import people as names_of_people
 from rulewright.data.knowledge_base import KnowledgeBase
-from rulewright.data.vocabulary import laid_out
+from rulewright.data.vocabulary import lay_out_domains
 from rulewright.logic import RuleSet, parse_rules
 
 ALIKE, SMOKER, CAUSE, HEALTHY = 0.4, 1.0, 2.5, 1.5
@@ -76,14 +76,14 @@ def smoke(people: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generate
 
     declared = {each.name: each for each in rules.predicates}
     kb = KnowledgeBase(
-        laid_out([("person", names_of_people(people), None)]),
+        lay_out_domains([("person", names_of_people(people), None)]),
         rules.predicates,
         group_by_signature(declared, true),
         group_by_signature(declared, false),
     )
-    hidden = kb.derived(group_by_signature(declared, asked_true))
-    queries = kb.derived(hidden.tables(), group_by_signature(declared, asked_false))
-    return Generated(kb.with_splits({"test": queries}), rules, hidden, kb.derived({}))
+    hidden = kb.with_facts(group_by_signature(declared, asked_true))
+    queries = kb.with_facts(hidden.tables(), group_by_signature(declared, asked_false))
+    return Generated(kb.with_splits({"test": queries}), rules, hidden, kb.with_facts({}))
 
 
 def _circles(random: np.random.Generator, people: int) -> npt.NDArray[np.int64]:

@@ -252,7 +252,7 @@ class _Grounder:
         engine.put("generated", {f"a{place}": column for place, column in enumerate(columns)})
         engine.run(
             f"INSERT INTO {sql.table_name(kind)} (p, {listed}) "
-            f"SELECT {self.kb.number_of(name)}, {listed} FROM generated"
+            f"SELECT {self.kb.predicate_index(name)}, {listed} FROM generated"
         )
 
     def _rows(self, engine: Engine, bodies: Sequence[sql.Body], variables: Sequence[Variable], what: str) -> Columns:

@@ -116,7 +116,7 @@ class GroundFacts:
             for term, kind in zip(unit.args, known[str(unit.predicate)].types, strict=True):
                 if not isinstance(term, Variable):
                     name = term.name if isinstance(term, Symbol) else str(term)
-                    self.constants.setdefault(kind, set()).add(kb.domains[kind].id_of(name))
+                    self.constants.setdefault(kind, set()).add(kb.domains[kind].index_of(name))
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -269,7 +269,7 @@ def _checked(facts: GroundFacts, name: str, arity: int) -> tuple[str, ...]:
 
 def _renamed(facts: GroundFacts, kind: str, labels: Ids) -> Ids:
     domain = facts.kb.domains[kind]
-    return np.array([domain.id_of(str(label)) for label in labels], dtype=np.int32)
+    return np.array([domain.index_of(str(label)) for label in labels], dtype=np.int32)
 
 
 def _unobserved(facts: GroundFacts, name: str) -> tuple[Ids, ...]:

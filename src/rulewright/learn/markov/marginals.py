@@ -83,7 +83,7 @@ class Marginals(Sequence[Marginal]):
     def _marginal(self, place: np.intp) -> Marginal:
         group = int(np.searchsorted(self._bounds, place, side="right")) - 1
         name, row = [*self._columns][group], int(place - self._bounds[group])
-        args = self.kb.labelled(name, [column[row : row + 1] for column in self._columns[name]])[0]
+        args = self.kb.label_rows(name, [column[row : row + 1] for column in self._columns[name]])[0]
         return Marginal(name, args, float(self._logits[name][row]))
 
     @property

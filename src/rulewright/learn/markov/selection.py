@@ -53,15 +53,15 @@ def split_predicate(
     random = np.random.default_rng(seed)
     kept: Tables = {True: {}, False: {}}
     hidden: Tables = {True: {}, False: {}}
-    number = kb.number_of(name)
+    number = kb.predicate_index(name)
     for truth in (True, False):
         for kind, table in kb.tables(truth=truth).items():
             rows = np.flatnonzero(table.predicate == number)
             count = max(round(share * len(rows)), int(truth and len(rows) > 0))
             out = np.zeros(len(table), dtype=bool)
             out[random.choice(rows, size=count, replace=False)] = True
-            kept[truth][kind], hidden[truth][kind] = table.kept(~out), table.kept(out)
-    return kb.derived(kept[True], kept[False]), kb.derived(hidden[True], hidden[False])
+            kept[truth][kind], hidden[truth][kind] = table.keep_rows(~out), table.keep_rows(out)
+    return kb.with_facts(kept[True], kept[False]), kb.with_facts(hidden[True], hidden[False])
 
 
 def hidden_score(

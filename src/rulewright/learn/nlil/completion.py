@@ -152,7 +152,7 @@ class NLILCompletion:
         search = Search(task, self.shape, self.training, self.search, seed=self.seed, folder=None, tell=None)
         known = task.facts(facts.kb)
         false = task.facts(facts.kb, truth=False)
-        relations = [facts.kb.number_of(each) for each in facts.vocabulary.binary]
+        relations = [facts.kb.predicate_index(each) for each in facts.vocabulary.binary]
         rules: Rules = set()
         for number in range(self.search.rounds):
             some = np.random.default_rng([self.seed, number]).permutation(len(known[0]))[: self.facts.max_facts]

@@ -38,7 +38,7 @@ class Explanation:
     def of(self, entity: str) -> tuple[str, tuple[Rule, ...]]:
         """Return the class that the rules give an object, and the rules for it that hold, heaviest first."""
         domain = _domain_of(self.kb, entity)
-        place = np.flatnonzero(self.scores.entities == domain.id_of(entity))
+        place = np.flatnonzero(self.scores.entities == domain.index_of(entity))
         if len(place) == 0:
             raise DataError(f"{entity!r} has no prediction to explain")
         best = int(np.argmax(self.scores.scores[place[0]]))
@@ -112,7 +112,7 @@ def _with_predictions(kb: KnowledgeBase, predictions: Mapping[str, str]) -> Know
         if name in kb.predicates and kb.predicate(name).arity != 1:
             raise DataError(f"{name} is a class and also a relation of the facts; rename one of them")
     domain = _domain_of(kb, next(iter(predictions)))
-    ids = np.array([domain.id_of(each) for each in predictions], dtype=np.int32)
+    ids = np.array([domain.index_of(each) for each in predictions], dtype=np.int32)
     given = np.array([classes.index(each) for each in predictions.values()])
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [ids[given == number]] for number, name in enumerate(classes)}
     kept = [each for name, each in kb.predicates.items() if name not in columns]

@@ -103,8 +103,8 @@ class FactGraph:
         self.kb = kb
         self.vocabulary = Vocabulary.of(kb) if vocabulary is None else vocabulary
         self.entities = kb.n_entities
-        binary = [kb.number_of(name) for name in self.vocabulary.binary]
-        unary = [kb.number_of(name) for name in self.vocabulary.unary]
+        binary = [kb.predicate_index(name) for name in self.vocabulary.binary]
+        unary = [kb.predicate_index(name) for name in self.vocabulary.unary]
         relation, before, after = _columns(kb.tables().get("ee"), len(kb.predicates), binary, 2)
         operator = np.concatenate([1 + 2 * relation, 2 + 2 * relation])
         start, end = np.concatenate([before, after]), np.concatenate([after, before])

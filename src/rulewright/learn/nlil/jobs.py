@@ -67,7 +67,7 @@ def split(questions: Questions, kb: KnowledgeBase, job: Job) -> tuple[Questions,
     random = np.random.default_rng(job.seed)
     if not job.held_out or questions.truth.any(axis=1).sum() < FEW:
         return questions, questions, "train"
-    worlds = kb.world_of
+    worlds = kb.entity_worlds
     group = np.arange(len(questions)) if worlds is None else worlds[questions.arguments[0]].astype(np.int64)
     different = np.unique(group)
     chosen = random.permutation(different)[: max(1, round(job.held_out * len(different)))]

@@ -121,7 +121,7 @@ def _one(job: Job, task: Task, search: Search) -> Learned:
     """Explain a predicate of one argument."""
     every = task.asked_of_all()
     train, held, measured_on = split(every, task.graph.kb, job)
-    worlds = task.graph.kb.world_of
+    worlds = task.graph.kb.entity_worlds
 
     def ask(number: int) -> Questions:
         return balanced(train, worlds, job.negatives, job.seed + number)
@@ -270,10 +270,10 @@ def _grounded(job: Job, search: Search, kept: Sequence[Counted], train: Question
     if not any(search.recursive(each) for each in kept) or job.kb.n_facts > job.search.max_chained:
         return None
     name = job.targets[0]
-    number = job.kb.number_of(name)
-    tables = {kind: table.kept(table.predicate != number) for kind, table in job.kb.tables().items()}
+    number = job.kb.predicate_index(name)
+    tables = {kind: table.keep_rows(table.predicate != number) for kind, table in job.kb.tables().items()}
     rules = RuleSet([search.writers[0].rule(each.conjunction) for each in kept])
-    inferred = apply(rules, job.kb.derived(tables), max_rounds=CHAINED)
+    inferred = apply(rules, job.kb.with_facts(tables), max_rounds=CHAINED)
     found = set(_keys([column.astype(np.int64) for column in inferred.facts.columns(name)]).tolist())
     right = rows_right(kept)
     if set(_keys([column[right] for column in train.arguments]).tolist()) <= found:

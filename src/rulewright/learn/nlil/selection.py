@@ -162,7 +162,7 @@ class PairCounter:
         kb = task.graph.kb
         facts: FactTable | None = kb.tables().get("ee")
         self._walks = Graph(facts, task.graph.entities, len(kb.predicates))
-        self._relations = [kb.number_of(name) for name in task.graph.vocabulary.binary]
+        self._relations = [kb.predicate_index(name) for name in task.graph.vocabulary.binary]
         self._numbers = Statements.of(task.graph, 2)
         row = np.searchsorted(firsts, columns[0])
         self._true = sparse.csr_array((np.ones(len(row)), (row, columns[1])), shape=(len(firsts), task.graph.entities))

@@ -175,7 +175,7 @@ class PathMixture:
 
     def fit(self, kb: KnowledgeBase) -> Self:
         """Learn the rules of every relation, or of the targets."""
-        numbers = [kb.number_of(name) for name, each in kb.predicates.items() if signature(each) == "ee"]
+        numbers = [kb.predicate_index(name) for name, each in kb.predicates.items() if signature(each) == "ee"]
         if not numbers:
             raise DataError("no predicate has two entities as arguments, so there are no paths to learn from")
         if self.targets is not None:

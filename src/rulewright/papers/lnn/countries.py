@@ -96,7 +96,7 @@ def training_examples(kb: KnowledgeBase, answers: Ids | None) -> KnowledgeBase:
     if answers is not None:
         kept = np.isin(columns[1], answers)
         columns = tuple(column[kept] for column in columns)
-    return train.derived(group_by_signature(train.predicates, {TARGET: columns}))
+    return train.with_facts(group_by_signature(train.predicates, {TARGET: columns}))
 
 
 def trapezoid_auc_pr(scores: Ids, truth: Ids) -> float:

@@ -49,9 +49,9 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
 
 def derive_alone(rules: RuleSet, kb: KnowledgeBase) -> set[int]:
     """Return what rules derive of the target where none of its facts is given."""
-    number = kb.number_of(TARGET)
-    tables = {kind: table.kept(table.predicate != number) for kind, table in kb.tables().items()}
-    return set(apply(rules, kb.derived(tables)).facts.columns(TARGET)[0].tolist())
+    number = kb.predicate_index(TARGET)
+    tables = {kind: table.keep_rows(table.predicate != number) for kind, table in kb.tables().items()}
+    return set(apply(rules, kb.with_facts(tables)).facts.columns(TARGET)[0].tolist())
 
 
 def figures(found: set[int], wanted: set[int]) -> dict[str, float]:

@@ -83,8 +83,8 @@ def some_worlds(kb: KnowledgeBase, share: float, seed: int) -> KnowledgeBase:
 
 def kept_worlds(kb: KnowledgeBase) -> Ids:
     """Return the worlds of all labelled entities."""
-    assert kb.world_of is not None
-    return np.asarray(kb.world_of[kb.tables()["e"].columns[0]], dtype=np.int64)
+    assert kb.entity_worlds is not None
+    return np.asarray(kb.entity_worlds[kb.tables()["e"].columns[0]], dtype=np.int64)
 
 
 def both(scored: ClassScores, top: tuple[str, ...], objects: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ from html import escape
 from nicegui import ui
 
 from rulewright.errors import RulewrightError
-from rulewright.evaluate.rules import Grounding
+from rulewright.evaluate.rules import GroundedRule
 from rulewright.logic import Rule
 from rulewright.web.explorer import Explorer, RuleRow
 from rulewright.web.markup import bar_html, logic_html
@@ -94,6 +94,6 @@ async def _cases(explorer: Explorer, row: RuleRow, title: str, hold: bool, start
     )
 
 
-def _case_html(explorer: Explorer, case: Grounding) -> str:
+def _case_html(explorer: Explorer, case: GroundedRule) -> str:
     head = fact_html(case.head, explorer.kb)
     return f"{head} ← {', '.join(fact_html(part, explorer.kb) for part in case.body)}"
