@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
     from rulewright.inject.layer.plan import Plan as Plan
     from rulewright.inject.layer.slrelax import SLrelax as SLrelax
-    from rulewright.inject.pairs.decoded import Change as Change
-    from rulewright.inject.pairs.decoded import Decoded as Decoded
+    from rulewright.inject.pairs.decoder import Change as Change
+    from rulewright.inject.pairs.decoder import Decoded as Decoded
     from rulewright.inject.pairs.decoder import RuleDecoder as RuleDecoder
     from rulewright.inject.pairs.loss import ConsistencyLoss as ConsistencyLoss
     from rulewright.inject.pairs.reports import ErrorTypes as ErrorTypes
@@ -29,8 +29,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "layer.layer": "Convergence LogicLayer",
         "layer.plan": "Plan",
         "layer.slrelax": "SLrelax",
-        "pairs.decoded": "Change Decoded",
-        "pairs.decoder": "RuleDecoder",
+        "pairs.decoder": "Change Decoded RuleDecoder",
         "pairs.loss": "ConsistencyLoss",
         "pairs.reports": "ErrorTypes error_types",
     },

@@ -67,7 +67,7 @@ def test_repeated_atoms_count_once():
     ("text", "message"),
     [
         ("a(X, Y) :- d(X), b(X, Y).", r"takes relations between two entities, and d\(X\) has 1 in: a\(X, Y\)"),
-        ("a(X, ann) :- b(X, Y).", r"knows entities by their place only, not the names of a\(X, ann\) in: a"),
+        ("a(X, ann) :- b(X, Y).", r"knows entities by their index only, not the names of a\(X, ann\) in: a"),
         ("a(X, Y) :- b(X, Y), c(Y, 3).", r"not the numbers of c\(Y, 3\)"),
         ("a(X, Y) :- b(X, Y), X < Y.", "cannot decide X < Y in: a"),
         ("a(X, Y) :- b(X, Y), X = ann.", "cannot decide X = ann in: a"),

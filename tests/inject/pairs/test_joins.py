@@ -13,7 +13,7 @@ from rulewright.logic import parse_rules
 
 
 def joins_for(rules):
-    return ClauseJoins(read_clauses(rules, RELATIONS, reader="RuleDecoder"), len(RELATIONS))
+    return ClauseJoins(read_clauses(rules, RELATIONS, reader="RuleDecoder"))
 
 
 def atoms(positions, size):
@@ -50,19 +50,19 @@ def test_groundings_equal_the_definition(rules, size, density, seed):
     labels = np.random.default_rng(seed).random((size, size, len(RELATIONS))) < density
     labels[range(size), range(size)] = False
     joins = joins_for(rules)
-    assert as_sets(joins.violated(labels), size) == expected(labels, rules, size, violated=True)
-    assert as_sets(joins.holding(labels), size) == expected(labels, rules, size, violated=False)
-    assert (joins.violations(labels) == 0) == (not expected(labels, rules, size, violated=True))
+    assert as_sets(joins.find_violated(labels), size) == expected(labels, rules, size, violated=True)
+    assert as_sets(joins.find_holding(labels), size) == expected(labels, rules, size, violated=False)
+    assert (joins.count_violations(labels) == 0) == (not expected(labels, rules, size, violated=True))
 
 
 def test_large_steps_are_split(monkeypatch):
     rules = parse_rules("c(X, Y) :- a(X, Z), b(Z, Y). hard a(X, Y) => b(X, Z) | b(Y, W).")
     labels = np.random.default_rng(0).random((6, 6, 3)) < 0.6
     labels[range(6), range(6)] = False
-    whole = as_sets(joins_for(rules).violated(labels), 6)
-    monkeypatch.setattr(joins_module, "LARGEST_STEP", 3)
-    assert as_sets(joins_for(rules).violated(labels), 6) == whole
-    assert max(len(part) for part in joins_for(rules).violated(labels)) <= 18
+    whole = as_sets(joins_for(rules).find_violated(labels), 6)
+    monkeypatch.setattr(joins_module, "MOST_ROWS", 3)
+    assert as_sets(joins_for(rules).find_violated(labels), 6) == whole
+    assert max(len(part) for part in joins_for(rules).find_violated(labels)) <= 18
 
 
 @pytest.mark.parametrize("limit", [1, 5])
@@ -71,13 +71,13 @@ def test_a_limit_is_kept(limit):
     labels[range(5), range(5)] = False
     labels[..., 2] = False
     joins = joins_for(parse_rules("c(X, Y) :- a(X, Z), b(Z, Y). c(X, Y) :- a(X, Y). c(X, Y) :- b(X, Y)."))
-    assert sum(map(len, joins.violated(labels, limit=limit))) == limit < joins.violations(labels)
+    assert sum(map(len, joins.find_violated(labels, limit=limit))) == limit < joins.count_violations(labels)
 
 
 def test_entities_are_in_the_order_of_the_variables():
     labels = np.zeros((3, 3, 3), dtype=bool)
     labels[2, 0, 0] = labels[0, 1, 1] = True
     joins = joins_for(parse_rules("c(X, Z) :- b(Y, Z), a(X, Y)."))
-    (found,) = joins.violated(labels)
+    (found,) = joins.find_violated(labels)
     (clause,) = joins.clauses
     assert dict(zip(clause.variables, found.entities[0].tolist(), strict=True)) == {"X": 2, "Y": 0, "Z": 1}

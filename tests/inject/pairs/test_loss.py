@@ -190,8 +190,8 @@ def test_logits_must_be_finite_off_the_diagonal(value):
     [
         ({"form": "max"}, "form must be 'sum' or 'published', got 'max'"),
         ({"reduction": "max"}, "reduction must be 'mean', 'sum' or 'none', got 'max'"),
-        ({"chunk": 0}, "chunk must be >= 1, got 0"),
-        ({"eta": -1.0}, "eta must be >= 0 and finite, got -1.0"),
+        ({"chunk": 0}, "chunk must be >= 1 or None, got 0"),
+        ({"eta": -1.0}, "eta must lie in \\[0, inf\\), got -1.0"),
         ({"eta": {1: 0.05}}, r"eta has no value for rules of length 2, only for \[1\]"),
     ],
 )
@@ -251,9 +251,9 @@ def test_is_a_module_without_parameters_that_saves_and_loads():
 
 
 def test_no_block_has_more_groundings_than_a_chunk():
-    from rulewright.inject.pairs.hinge_sums import HingeSums
+    from rulewright.inject.pairs.loss import _HingeSums
 
-    sums = HingeSums(torch.zeros(1, 2, 12, 12), largest=False, chunk=500)
-    sizes = [math.prod(each.stop - each.start for each in block) for block in sums._blocks(4, 2)]
+    sums = _HingeSums(torch.zeros(1, 2, 12, 12), largest=False, chunk=500)
+    sizes = [math.prod(each.stop - each.start for each in block) for block in sums._split_blocks(4, 2)]
     assert max(sizes) <= 500
     assert sum(sizes) == 12**4

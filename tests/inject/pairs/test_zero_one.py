@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from rulewright.inject.pairs import zero_one
 from rulewright.inject.pairs.zero_one import (
-    Constraint,
     GrowingProgram,
     InfeasibleError,
     OutOfTimeError,
-    smallest_conflict,
+    ZeroOneConstraint,
+    find_smallest_conflict,
 )
 
 ATOMS = 9
@@ -25,7 +25,7 @@ def constraints(draw, unconditional=False):
     for number in range(draw(st.integers(1, 8))):
         atoms = draw(st.lists(st.integers(0, ATOMS - 1), min_size=1, max_size=4, unique=True))
         cut = draw(st.integers(0 if unconditional else 1, len(atoms)))
-        found.append(Constraint(tuple(atoms[:cut]), tuple(atoms[cut:]), cut - 1, number, ()))
+        found.append(ZeroOneConstraint(tuple(atoms[:cut]), tuple(atoms[cut:]), cut - 1, number, ()))
     return found
 
 
@@ -67,7 +67,7 @@ def test_the_smallest_conflict_is_one_and_has_nothing_to_spare(found):
     gain = np.zeros(ATOMS)
     if best_by_trying(gain, found) is not None:
         return
-    conflict = smallest_conflict(found)
+    conflict = find_smallest_conflict(found)
     assert best_by_trying(gain, conflict) is None
     for place in range(len(conflict)):
         assert best_by_trying(gain, conflict[:place] + conflict[place + 1 :]) is not None
@@ -75,7 +75,7 @@ def test_the_smallest_conflict_is_one_and_has_nothing_to_spare(found):
 
 def test_equal_constraints_count_once():
     program = GrowingProgram(gains(0), np.ones(ATOMS, dtype=bool), None)
-    assert program.add([Constraint((0, 1), (2,), 1, 0, ()), Constraint((1, 0), (2,), 1, 1, ())]) == 1
+    assert program.add([ZeroOneConstraint((0, 1), (2,), 1, 0, ()), ZeroOneConstraint((1, 0), (2,), 1, 1, ())]) == 1
 
 
 def test_fixed_atoms_stay_zero():
@@ -83,8 +83,8 @@ def test_fixed_atoms_stay_zero():
     free[2] = False
     gain = np.full(ATOMS, -1.0)
     program = GrowingProgram(gain, free, None)
-    assert program.add([Constraint((2, 3), (4,), 1, 0, ())]) == 0  # its body cannot hold
-    program.add([Constraint((0, 1), (2,), 1, 0, ())])
+    assert program.add([ZeroOneConstraint((2, 3), (4,), 1, 0, ())]) == 0  # its body cannot hold
+    program.add([ZeroOneConstraint((0, 1), (2,), 1, 0, ())])
     program.solve()
     assert not program.labels[2]
     assert program.labels[[0, 1]].sum() == 1
@@ -93,6 +93,6 @@ def test_fixed_atoms_stay_zero():
 def test_a_deadline_is_kept():
     program = GrowingProgram(gains(0), np.ones(ATOMS, dtype=bool), time.monotonic() - 1)
     program.solve()  # nothing to do
-    program.add([Constraint((0,), (1,), 0, 0, ())])
+    program.add([ZeroOneConstraint((0,), (1,), 0, 0, ())])
     with pytest.raises(OutOfTimeError):
         program.solve()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from rulewright.errors import DataError, UnknownNameError, unknown_name
@@ -11,7 +11,6 @@ from rulewright.logic import (
     Atom,
     Comparison,
     Literal,
-    Membership,
     Rule,
     RuleSet,
     Statement,
@@ -27,7 +26,7 @@ PairSource: TypeAlias = Rule | WeightedFormula
 
 
 class PairAtom(NamedTuple):
-    """A relation, by its number, between two variables of a clause, by theirs."""
+    """A relation between two variables of a clause, all three by index."""
 
     relation: int
     first: int
@@ -39,7 +38,7 @@ class PairClause:
     """Whenever every body atom holds, one of the head atoms holds; for all assignments of distinct entities.
 
     A chain or Horn rule has one head, a denial (``hard !(a(X, Y) & b(X, Y))``) none; negated body atoms of a rule
-    stand among the heads. ``variables`` names the variables, in the order of their numbers.
+    stand among the heads. ``variables`` has the names of the variables, by index.
     """
 
     body: tuple[PairAtom, ...]
@@ -48,19 +47,14 @@ class PairClause:
     confidence: float
     source: PairSource
 
-    def bound(self) -> set[int]:
-        """Return the variables that the body has."""
-        return {variable for atom in self.body for variable in (atom.first, atom.second)}
-
-    def renumbered(self, order: Sequence[int]) -> PairClause:
-        """Return the clause with variable ``order[i]`` as number i."""
-        place = {variable: number for number, variable in enumerate(order)}
+    def reorder_variables(self, order: Sequence[int]) -> PairClause:
+        """Return the clause with variable ``order[i]`` at index i."""
+        new_index = {variable: index for index, variable in enumerate(order)}
         body, heads = (
-            tuple(PairAtom(atom.relation, place[atom.first], place[atom.second]) for atom in atoms)
+            tuple(PairAtom(atom.relation, new_index[atom.first], new_index[atom.second]) for atom in atoms)
             for atoms in (self.body, self.heads)
         )
-        names = tuple(self.variables[variable] for variable in order)
-        return PairClause(body, heads, names, self.confidence, self.source)
+        return replace(self, body=body, heads=heads, variables=tuple(self.variables[variable] for variable in order))
 
 
 def read_clauses(
@@ -83,16 +77,17 @@ def read_clauses(
     (PairAtom(relation=0, first=0, second=1), PairAtom(relation=1, first=2, second=1)) -> (PairAtom(relation=2, first=0, second=2),)
     (PairAtom(relation=0, first=0, second=1), PairAtom(relation=1, first=0, second=1)) -> ()
     """  # noqa: E501
-    numbers = _numbered(relations)
+    relation_indices = _index_relations(relations)
     statements: Iterable[Statement] = [rules] if isinstance(rules, Rule) else rules
-    found: dict[object, PairClause] = {}
+    clauses: dict[object, PairClause] = {}
     for statement in statements:
-        source = _accepted(statement, reader)
+        source = _check_statement(statement, reader)
         for literals in _disjunctions(source):
-            clause = _clause(literals, source, numbers, reader)
+            clause = _read_clause(literals, source, relation_indices, reader)
             if clause is not None:
-                found.setdefault((_standard(clause), clause.confidence if keep_confidences else None), clause)
-    return tuple(found.values())
+                key = (_canonical_form(clause), clause.confidence if keep_confidences else None)
+                clauses.setdefault(key, clause)
+    return tuple(clauses.values())
 
 
 def read_horn_clauses(
@@ -109,29 +104,30 @@ hard !(a(X, Y) & b(X, Y)).
     """
     clauses = read_clauses(rules, relations, reader=reader, keep_confidences=True)
     for clause in clauses:
-        if len(clause.heads) != 1 or not clause.bound().issuperset(clause.heads[0][1:]):
+        bound = {variable for atom in clause.body for variable in atom[1:]}
+        if len(clause.heads) != 1 or not bound.issuperset(clause.heads[0][1:]):
             raise DataError(
                 f"{reader} needs one head that follows from positive atoms; a RuleDecoder takes {clause.source}"
             )
     return clauses
 
 
-def _numbered(relations: Sequence[str]) -> dict[str, int]:
+def _index_relations(relations: Sequence[str]) -> dict[str, int]:
     if isinstance(relations, str):
         raise DataError(f"relations must be a sequence of names, got the string {relations!r}")
-    numbers: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for name in relations:
         if not isinstance(name, str):
             raise DataError(f"relations must be names, got {name!r}")
-        if name in numbers:
+        if name in indices:
             raise DataError(f"relations must differ, got {name!r} twice")
-        numbers[name] = len(numbers)
-    if not numbers:
+        indices[name] = len(indices)
+    if not indices:
         raise DataError("relations must name at least one relation")
-    return numbers
+    return indices
 
 
-def _accepted(statement: Statement, reader: str) -> PairSource:
+def _check_statement(statement: Statement, reader: str) -> PairSource:
     if isinstance(statement, Template):
         raise DataError(f"{reader} takes rules, and a template is none until a learner has filled it: {statement}")
     if not isinstance(statement, Rule | WeightedFormula):
@@ -152,17 +148,19 @@ def _disjunctions(source: PairSource) -> Iterator[tuple[Literal, ...]]:
             yield clause.literals
 
 
-def _clause(literals: Sequence[Literal], source: PairSource, numbers: dict[str, int], reader: str) -> PairClause | None:
+def _read_clause(
+    literals: Sequence[Literal], source: PairSource, relation_indices: dict[str, int], reader: str
+) -> PairClause | None:
     """Read a disjunction of literals; None where it always holds."""
     variables: dict[str, int] = {}
     body: dict[PairAtom, None] = {}
     heads: dict[PairAtom, None] = {}
     for literal in literals:
         if isinstance(literal.unit, Comparison):
-            if _truth(literal.unit, source, reader) == literal.positive:
+            if _decide_comparison(literal.unit, source, reader) == literal.positive:
                 return None
             continue
-        atom = _atom(literal.unit, source, numbers, variables, reader)
+        atom = _read_atom(literal.unit, source, relation_indices, variables, reader)
         (heads if literal.positive else body)[atom] = None
     if not body and not heads:
         raise DataError(f"no two different entities can satisfy {source}")
@@ -172,40 +170,41 @@ def _clause(literals: Sequence[Literal], source: PairSource, numbers: dict[str, 
     return PairClause(tuple(body), tuple(heads), tuple(variables), confidence, source)
 
 
-def _truth(comparison: Comparison, source: PairSource, reader: str) -> bool:
-    """Decide a comparison of variables: two are equal exactly when they are one."""
+def _decide_comparison(comparison: Comparison, source: PairSource, reader: str) -> bool:
+    """Return whether a comparison of variables holds: two are equal exactly when they are one."""
     if comparison.operator not in ("=", "!=") or not all(isinstance(term, Variable) for term in comparison.args):
-        raise DataError(f"{reader} knows entities by their place only and cannot decide {comparison} in: {source}")
+        raise DataError(f"{reader} knows entities by their index only and cannot decide {comparison} in: {source}")
     return (comparison.left == comparison.right) == (comparison.operator == "=")
 
 
-def _atom(unit: Unit, source: PairSource, numbers: dict[str, int], variables: dict[str, int], reader: str) -> PairAtom:
-    if isinstance(unit, Membership) or not isinstance(unit, Atom):
+def _read_atom(
+    unit: Unit, source: PairSource, relation_indices: dict[str, int], variables: dict[str, int], reader: str
+) -> PairAtom:
+    if not isinstance(unit, Atom):
         raise DataError(f"{reader} takes relations between two entities, not the classes of {unit} in: {source}")
     if unit.arity != 2:
         raise DataError(f"{reader} takes relations between two entities, and {unit} has {unit.arity} in: {source}")
     name = str(unit.predicate)
-    if name not in numbers:
-        raise UnknownNameError(f"{unknown_name('relation', name, numbers)} — in: {source}")
+    if name not in relation_indices:
+        raise UnknownNameError(f"{unknown_name('relation', name, relation_indices)} — in: {source}")
     for term in unit.args:
         if not isinstance(term, Variable):
-            shown = "names" if isinstance(term, Symbol) else "numbers"
-            raise DataError(f"{reader} knows entities by their place only, not the {shown} of {unit} in: {source}")
+            constants = "names" if isinstance(term, Symbol) else "numbers"
+            raise DataError(f"{reader} knows entities by their index only, not the {constants} of {unit} in: {source}")
     first, second = (variables.setdefault(str(term), len(variables)) for term in unit.args)
     if first == second:
         raise DataError(f"{reader} has no label for an entity with itself, as {unit} asks in: {source}")
-    return PairAtom(numbers[name], first, second)
+    return PairAtom(relation_indices[name], first, second)
 
 
-def _standard(clause: PairClause) -> Rule:
+def _canonical_form(clause: PairClause) -> Rule:
     """Return a value that is equal for clauses that differ in names of variables and order only.
 
-    A rule's canonical form does this for a body; so heads and body stand in one body, told apart by their names.
+    A rule's canonical form does this for a body; so heads and body stand in one body, marked by their names.
     """
-    sides = (("+", clause.heads), ("-", clause.body))
     atoms = tuple(
         Atom(f"{sign}{atom.relation}", (Variable(f"V{atom.first}"), Variable(f"V{atom.second}")))
-        for sign, side in sides
+        for sign, side in (("+", clause.heads), ("-", clause.body))
         for atom in side
     )
     return Rule(Atom("clause", (Symbol("any"),)), atoms).canonical()

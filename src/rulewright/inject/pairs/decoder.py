@@ -1,4 +1,4 @@
-"""The decoder: the best labels of all entity pairs of a document that violate no rule."""
+"""The decoder: the best labels of all entity pairs of a document that violate no rule, and why each label changed."""
 
 from __future__ import annotations
 
@@ -6,124 +6,152 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
 from rulewright.errors import DataError, unknown_name
 from rulewright.inject.pairs.clauses import PairSource, read_clauses
-from rulewright.inject.pairs.decoded import Change, Decoded
-from rulewright.inject.pairs.inference import Problem, Solution, UnfinishedError, exact, full, repaired, simplified
-from rulewright.inject.pairs.joins import ClauseJoins
-from rulewright.inject.pairs.zero_one import Constraint, InfeasibleError
-from rulewright.logic import Rule, RuleSet, Statement
+from rulewright.inject.pairs.inference import (
+    LabelProblem,
+    Solution,
+    UnfinishedError,
+    repair_labels,
+    solve_exact,
+    solve_full,
+    solve_simplified,
+)
+from rulewright.inject.pairs.joins import ClauseJoins, Labels
+from rulewright.inject.pairs.zero_one import Floats, InfeasibleError, ZeroOneConstraint
+from rulewright.logic import Rule, RuleSet, Statement, quote
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Labels: TypeAlias = npt.NDArray[np.bool_]
+_PARAMETER_RULES: Mapping[str, ParameterRule] = {
+    "method": OneOf("exact", "simplified", "full"),
+    "tau": Real(0, math.inf, above=True, below=True),
+    "k": Real(0, math.inf, below=True),
+    "max_labels_per_pair": Whole(1, optional=True),
+    "free": OneOf("all", "reference"),
+    "epsilon": Real(0, math.inf, below=True),
+    "time_limit": Real(0, optional=True),
+}
 
 
-class LabelCosts:
-    """The cost of label 0 for every atom of a document, and what label 1 costs more.
+@dataclass(frozen=True)
+class Change:
+    """One label that differs from what it would be without rules, and a grounding that forces it.
 
-    With margin m, ``g = σ(m)`` and weight w of the relation, label 1 costs ``−log g`` and label 0
-    ``−w · log(1 − g + epsilon)``.
+    Were the label changed back alone, ``rule`` would be violated where its variables are the entities of
+    ``grounding``. ``rule`` is None where no single grounding is the reason, such as for the limit of labels of a pair.
+    After a time limit it is the grounding that the label was repaired for.
     """
 
-    def __init__(self, margins: Floats, weights: Floats, epsilon: float) -> None:
-        softplus = np.maximum(margins, 0.0) + np.log1p(np.exp(-np.abs(margins)))
-        if epsilon == 0:
-            self.off = weights * softplus
-            self.gain = (1 - weights) * softplus - margins  # exactly -margins where the weight is 1
-        else:
-            self.off = -weights * np.log(np.exp(-softplus) + epsilon)
-            self.gain = softplus - margins - self.off
-        diagonal = np.arange(len(margins))
-        self.off[diagonal, diagonal] = 0.0  # an entity with itself is no pair, and never labelled
+    head: int
+    tail: int
+    relation: str
+    before: bool
+    after: bool
+    rule: PairSource | None
+    grounding: tuple[tuple[str, int], ...]
 
-    def objective(self, labels: Labels) -> float:
-        """Return the cost of a labelling, over all pairs of different entities."""
-        return float(self.off.sum() + self.gain[labels].sum())
+    def text(self, entities: Sequence[str] | None = None) -> str:
+        """Describe the change in a line, with the entities' names where they are given."""
+        head, tail = (_entity_name(entity, entities) for entity in (self.head, self.tail))
+        atom = f"{'+' if self.after else '-'} {quote(self.relation)}({head}, {tail})"
+        if self.rule is None:
+            return f"{atom}  by the limit of labels of a pair, or several rules at once"
+        return f"{atom}  by  {_describe_grounding(self.rule, self.grounding, entities, '  where ')}"
+
+    def __str__(self) -> str:
+        return self.text()
 
 
-def relation_weights(
-    relations: Sequence[str], *, tau: float, k: float, frequencies: Mapping[str, int] | Sequence[int] | None
-) -> Floats:
-    """Return ``τ · (−log p_r)^k`` for every relation, where ``p_r = (1 + count_r) / (R + facts)``.
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """The labels of one document.
 
-    >>> relation_weights(["a", "b"], tau=0.5, k=1.0, frequencies={"a": 7, "b": 1}).round(3).tolist()
-    [0.112, 0.805]
+    Attributes:
+        labels: boolean [n, n, R].
+        before: the labels without rules; with ``tau=1, k=0`` those above the threshold.
+        objective: the cost of the labels.
+        optimal: whether they are proven to cost least among all labellings that violate nothing.
+        rounds: how often constraints were added and the program was solved.
+        constraints: how many constraints it had in the end.
+        violations: how many groundings are violated; always 0, except for ``method="simplified"``.
+        changes: what differs from ``before``, and why.
+        relations: the names of the relations.
     """
-    if not 0 < tau < math.inf:
-        raise DataError(f"tau must be > 0 and finite, got {tau}")
-    if not 0 <= k < math.inf:
-        raise DataError(f"k must be >= 0 and finite, got {k}")
-    if frequencies is None:
-        if k != 0:
-            raise DataError(f"k = {k} weighs relations by how frequent they are; give frequencies, the facts of each")
-        return np.full(len(relations), float(tau))
-    if isinstance(frequencies, Mapping):
-        for name in frequencies:
-            if name not in relations:
-                raise unknown_name("relation", name, relations)
-        counts = np.array([frequencies.get(name, 0) for name in relations], dtype=np.float64)
-    else:
-        counts = np.asarray(frequencies, dtype=np.float64)
-        if counts.shape != (len(relations),):
-            raise DataError(f"frequencies must have {len(relations)} counts, got shape {list(counts.shape)}")
-    if not np.all((counts >= 0) & np.isfinite(counts)):
-        raise DataError("frequencies must be >= 0 and finite")
-    share = (1 + counts) / (len(relations) + counts.sum())
-    return np.asarray(tau * (-np.log(share)) ** k)
+
+    labels: Labels
+    before: Labels
+    objective: float
+    optimal: bool
+    rounds: int
+    constraints: int
+    violations: int
+    changes: tuple[Change, ...]
+    relations: tuple[str, ...]
+
+    def facts(self) -> list[tuple[int, str, int]]:
+        """Return the labels as (head, relation, tail)."""
+        return [(int(h), self.relations[r], int(t)) for h, t, r in zip(*np.nonzero(self.labels), strict=True)]
+
+    def report(self, entities: Sequence[str] | None = None) -> str:
+        """Describe the answer for people: a line of numbers, then a line for each change."""
+        counts = [
+            (int(self.labels.sum()), "fact"),
+            (self.rounds, "round"),
+            (self.constraints, "constraint"),
+            (len(self.changes), "change"),
+            (self.violations, "violated grounding"),
+        ]
+        parts = [f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts]
+        proof = "optimal" if self.optimal else "not proven optimal"
+        parts.insert(1, f"objective {self.objective:.4f} ({proof})")
+        summary = ", ".join(parts if self.violations else parts[:-1])
+        return "\n".join([summary, *(change.text(entities) for change in self.changes)])
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the answer as values that JSON can hold."""
+        return {
+            "facts": [{"h": head, "r": relation, "t": tail} for head, relation, tail in self.facts()],
+            "objective": self.objective,
+            "optimal": self.optimal,
+            "rounds": self.rounds,
+            "constraints": self.constraints,
+            "violations": self.violations,
+            "changes": [
+                {
+                    "h": change.head,
+                    "r": change.relation,
+                    "t": change.tail,
+                    "before": change.before,
+                    "after": change.after,
+                    "rule": None if change.rule is None else str(change.rule),
+                    "grounding": dict(change.grounding),
+                }
+                for change in self.changes
+            ],
+        }
 
 
-def as_array(values: Any, name: str) -> Floats:
-    """Return a NumPy array or a torch tensor, of any precision and device, as float64."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().double().numpy()
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"{name} must be an array of numbers, got {type(values).__name__}") from None
-    return array
+def _entity_name(entity: int, entities: Sequence[str] | None) -> str:
+    return str(entity) if entities is None else quote(entities[entity])
 
 
-def margins_of(logits: Any, relations: Sequence[str], threshold: Any = 0.5, threshold_logits: Any = None) -> Floats:
-    """Return logits minus thresholds as [n, n, R], with zeros on the diagonal."""
-    margins = given = as_array(logits, "logits")
-    if margins.ndim != 3 or margins.shape[0] != margins.shape[1] or margins.shape[2] != len(relations):
-        raise DataError(f"logits must have shape [n, n, {len(relations)}], got {list(margins.shape)}")
-    if threshold_logits is None:
-        bounds = _threshold_logits(threshold, relations)
-    else:
-        if not (np.ndim(threshold) == 0 and threshold == 0.5):
-            raise DataError("give threshold or threshold_logits, not both")
-        bounds = as_array(threshold_logits, "threshold_logits")
-        if bounds.shape != margins.shape[:2]:
-            raise DataError(f"threshold_logits must have shape {list(margins.shape[:2])}, got {list(bounds.shape)}")
-        bounds = bounds[:, :, None]
-    with np.errstate(invalid="ignore"):
-        margins = margins - bounds
-    diagonal = np.arange(len(margins))
-    margins[diagonal, diagonal] = 0.0
-    if not np.isfinite(margins).all():
-        head, tail, relation = place = tuple(np.argwhere(~np.isfinite(margins))[0].tolist())
-        where = f"for relation {relations[relation]!r} between entities {head} and {tail}"
-        if not np.isfinite(given[place]):
-            raise DataError(f"logits must be finite, got {given[place]} {where}")
-        raise DataError(f"threshold_logits must be finite, got {as_array(threshold_logits, '')[head, tail]} {where}")
-    return margins
-
-
-def _threshold_logits(threshold: Any, relations: Sequence[str]) -> Floats:
-    bounds = as_array(threshold, "threshold")
-    if bounds.shape not in ((), (len(relations),)):
-        raise DataError(f"threshold must be one number or {len(relations)}, got shape {list(bounds.shape)}")
-    if not np.all((bounds > 0) & (bounds < 1)):
-        wrong = float(bounds[()] if bounds.ndim == 0 else bounds[~((bounds > 0) & (bounds < 1))][0])
-        raise DataError(f"threshold must be a probability between 0 and 1, got {wrong}")
-    return np.asarray(np.log(bounds) - np.log1p(-bounds))
+def _describe_grounding(
+    rule: PairSource,
+    grounding: tuple[tuple[str, int], ...],
+    entities: Sequence[str] | None = None,
+    separator: str = " where ",
+) -> str:
+    values = ", ".join(f"{variable} = {_entity_name(entity, entities)}" for variable, entity in grounding)
+    return f"{str(rule).split(' @{')[0]}{separator}{values}"
 
 
 class RuleDecoder:
@@ -179,22 +207,13 @@ class RuleDecoder:
         epsilon: float = 0.0,
         time_limit: float | None = None,
     ) -> None:
-        if method not in ("exact", "simplified", "full"):
-            raise DataError(f"method must be 'exact', 'simplified' or 'full', got {method!r}")
-        if free not in ("all", "reference"):
-            raise DataError(f"free must be 'all' or 'reference', got {free!r}")
-        if max_labels_per_pair is not None and max_labels_per_pair < 1:
-            raise DataError(f"max_labels_per_pair must be >= 1, got {max_labels_per_pair}")
-        if not 0 <= epsilon < math.inf:
-            raise DataError(f"epsilon must be >= 0 and finite, got {epsilon}")
-        if time_limit is not None and not time_limit >= 0:
-            raise DataError(f"time_limit must be >= 0, got {time_limit}")
+        check_parameters(locals(), _PARAMETER_RULES)
         clauses = read_clauses(rules, relations, reader="RuleDecoder")
         self.relations = tuple(relations)
         self.method, self.free, self.epsilon, self.time_limit = method, free, epsilon, time_limit
         self.max_labels_per_pair = max_labels_per_pair
-        self._weights = relation_weights(self.relations, tau=tau, k=k, frequencies=frequencies)
-        self._joins = ClauseJoins(clauses, len(self.relations))
+        self._weights = _weigh_relations(self.relations, tau, k, frequencies)
+        self._joins = ClauseJoins(clauses)
         if any(not clause.body for clause in clauses):
             self._check_consistency()
 
@@ -202,7 +221,8 @@ class RuleDecoder:
         """Refuse clauses that contradict each other; where every clause has a body, no labels at all satisfy them."""
         size = max(2, *(len(clause.variables) for clause in self._joins.clauses))
         shape = (size, size, len(self.relations))
-        self._solved(Problem(self._joins, np.ones(shape), _off_diagonal(shape), self.max_labels_per_pair, None), None)
+        problem = LabelProblem(self._joins, np.ones(shape), _off_diagonal(shape), self.max_labels_per_pair, None)
+        self._solve(problem, None)
 
     def __call__(self, logits: Any, threshold: Any = 0.5, threshold_logits: Any = None) -> Decoded:
         """Decode one document.
@@ -210,28 +230,27 @@ class RuleDecoder:
         ``logits[n, n, R]`` is an array or tensor; ``threshold`` a probability or one for each relation;
         ``threshold_logits[n, n]`` instead gives every pair its own, as models with an adaptive threshold do.
         """
-        margins = margins_of(logits, self.relations, threshold, threshold_logits)
-        costs = LabelCosts(margins, self._weights, self.epsilon)
-        size = len(margins)
-        if size < 2:
+        margins = _read_margins(logits, self.relations, threshold, threshold_logits)
+        if len(margins) < 2:
             none = np.zeros(margins.shape, dtype=bool)
             return Decoded(none, none, 0.0, True, 0, 0, 0, (), self.relations)
+        off_cost, gain = self._weigh_labels(margins)
         deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
-        free = self._free_atoms(margins)
-        problem = Problem(self._joins, costs.gain, free, self.max_labels_per_pair, deadline)
-        silver = _limited((margins > 0) & free, -margins, self.max_labels_per_pair)
-        solution = self._solved(problem, silver if self.method == "simplified" else None)
-        before = _limited((costs.gain < 0) & free, costs.gain, self.max_labels_per_pair)
-        labels = problem.shaped(solution.labels)
+        free = self._find_free_atoms(margins)
+        problem = LabelProblem(self._joins, gain, free, self.max_labels_per_pair, deadline)
+        silver = _keep_cheapest((margins > 0) & free, -margins, self.max_labels_per_pair)
+        solution = self._solve(problem, silver if self.method == "simplified" else None)
+        before = _keep_cheapest((gain < 0) & free, gain, self.max_labels_per_pair)
+        labels = problem.shape_labels(solution.labels)
         return Decoded(
             labels,
             before,
-            costs.objective(labels),
-            solution.optimal,
+            float(off_cost.sum() + gain[labels].sum()),
+            solution.is_optimal,
             solution.rounds,
-            solution.constraints,
-            self._joins.violations(labels) if self.method == "simplified" and not solution.optimal else 0,
-            self._changes(before, labels, solution),
+            solution.n_constraints,
+            self._joins.count_violations(labels) if self.method == "simplified" and not solution.is_optimal else 0,
+            self._find_changes(before, labels, solution),
             self.relations,
         )
 
@@ -247,8 +266,7 @@ class RuleDecoder:
 
         The processes start afresh (``spawn``), so a script that asks for them needs ``if __name__ == "__main__":``.
         """
-        if workers < 1:
-            raise DataError(f"workers must be >= 1, got {workers}")
+        check_parameter("workers", workers, Whole(1))
         if threshold_logits is not None and len(threshold_logits) != len(logits):
             raise DataError(
                 f"threshold_logits must be {len(logits)} arrays, one a document, got {len(threshold_logits)}"
@@ -256,12 +274,12 @@ class RuleDecoder:
         bounds = [None] * len(logits) if threshold_logits is None else threshold_logits
         tasks = [
             (
-                number,
-                as_array(each, "logits"),
+                index,
+                _as_array(document, "logits"),
                 threshold,
-                None if bound is None else as_array(bound, "threshold_logits"),
+                None if bound is None else _as_array(bound, "threshold_logits"),
             )
-            for number, (each, bound) in enumerate(zip(logits, bounds, strict=True))
+            for index, (document, bound) in enumerate(zip(logits, bounds, strict=True))
         ]
         workers = min(workers, len(tasks))
         if workers <= 1:
@@ -269,7 +287,24 @@ class RuleDecoder:
         with ProcessPoolExecutor(workers, get_context("spawn"), _set_decoder, (self,)) as pool:
             return list(pool.map(_decode_task, tasks, chunksize=max(1, len(tasks) // (4 * workers))))
 
-    def _free_atoms(self, margins: Floats) -> Labels:
+    def _weigh_labels(self, margins: Floats) -> tuple[Floats, Floats]:
+        """Return for every atom the cost of label 0, and what label 1 costs more.
+
+        With margin m, ``g = σ(m)`` and weight w of the relation, label 1 costs ``−log g`` and label 0
+        ``−w · log(1 − g + epsilon)``.
+        """
+        softplus = np.maximum(margins, 0.0) + np.log1p(np.exp(-np.abs(margins)))
+        if self.epsilon == 0:
+            off_cost = self._weights * softplus
+            gain = (1 - self._weights) * softplus - margins  # exactly -margins where the weight is 1
+        else:
+            off_cost = -self._weights * np.log(np.exp(-softplus) + self.epsilon)
+            gain = softplus - margins - off_cost
+        diagonal = np.arange(len(margins))
+        off_cost[diagonal, diagonal] = 0.0  # an entity with itself is no pair, and never labelled
+        return off_cost, gain
+
+    def _find_free_atoms(self, margins: Floats) -> Labels:
         """Return which atoms are decided."""
         free = _off_diagonal(margins.shape)
         if self.free == "all":
@@ -279,58 +314,130 @@ class RuleDecoder:
         paths = (pairs.astype(np.float64) @ pairs) > 0
         return np.asarray(free & (pairs | paths)[:, :, None])
 
-    def _solved(self, problem: Problem, silver: Labels | None) -> Solution:
+    def _solve(self, problem: LabelProblem, silver: Labels | None) -> Solution:
         try:
             if silver is not None:
-                return simplified(problem, silver)
-            return full(problem) if self.method == "full" else exact(problem)
+                return solve_simplified(problem, silver)
+            return solve_full(problem) if self.method == "full" else solve_exact(problem)
         except UnfinishedError as stop:
-            labels, repairs = repaired(problem, stop.labels, patience=self.time_limit or 0.0)
-            return Solution(labels, False, stop.rounds, len(stop.pool), stop.pool, repairs)
+            labels, repairs = repair_labels(problem, stop.labels, patience=self.time_limit or 0.0)
+            return Solution(labels, False, stop.rounds, len(stop.constraints), stop.constraints, repairs)
         except InfeasibleError as error:
-            raise DataError(f"the rules contradict each other: {self._conflict(error.constraints)}") from None
+            conflicts = []
+            for constraint in error.constraints[:5]:
+                rule, grounding = self._read_reason(constraint)
+                limit = f"at most {constraint.bound} labels between entities {constraint.entities}"
+                conflicts.append(limit if rule is None else _describe_grounding(rule, grounding))
+            more = f" and {len(error.constraints) - 5} more" if len(error.constraints) > 5 else ""
+            raise DataError(f"the rules contradict each other: {'; '.join(conflicts)}{more}") from None
 
-    def _conflict(self, constraints: Sequence[Constraint]) -> str:
-        shown = []
-        for each in constraints[:5]:
-            rule, grounding = self._reason(each)
-            where = ", ".join(f"{variable} = {entity}" for variable, entity in grounding)
-            limit = f"at most {each.bound} labels between entities {each.entities}"
-            shown.append(limit if rule is None else f"{str(rule).split(' @{')[0]} where {where}")
-        more = f" and {len(constraints) - 5} more" if len(constraints) > 5 else ""
-        return "; ".join(shown) + more
-
-    def _reason(self, constraint: Constraint | None) -> tuple[PairSource | None, tuple[tuple[str, int], ...]]:
-        if constraint is None or constraint.clause < 0:
+    def _read_reason(
+        self, constraint: ZeroOneConstraint | None
+    ) -> tuple[PairSource | None, tuple[tuple[str, int], ...]]:
+        if constraint is None or constraint.clause_index < 0:
             return None, ()
-        clause = self._joins.clauses[constraint.clause]
+        clause = self._joins.clauses[constraint.clause_index]
         return clause.source, tuple(sorted(zip(clause.variables, constraint.entities, strict=True)))
 
-    def _changes(self, before: Labels, after: Labels, solution: Solution) -> tuple[Change, ...]:
+    def _find_changes(self, before: Labels, after: Labels, solution: Solution) -> tuple[Change, ...]:
         """Give every change a constraint that is tight now and would be broken were the change undone."""
-        changed = np.flatnonzero(before != after).tolist()
-        reasons: dict[int, Constraint] = {}
-        wanted = set(changed)
-        for each in solution.pool if wanted else ():
-            touched = [atom for atom in (*each.plus, *each.minus) if atom in wanted]
-            if touched and each.excess(solution.labels) == 0:
+        changed = dict.fromkeys(np.flatnonzero(before != after).tolist())
+        reasons: dict[int, ZeroOneConstraint] = {}
+        for constraint in solution.constraints if changed else ():
+            touched = [atom for atom in constraint.atoms if atom in changed]
+            if touched and constraint.excess(solution.labels) == 0:
                 for atom in touched:
-                    if (atom in each.minus) == bool(solution.labels[atom]):
-                        reasons.setdefault(atom, each)
+                    if (atom in constraint.minus) == bool(solution.labels[atom]):
+                        reasons.setdefault(atom, constraint)
         changes = []
         for atom in changed:
-            head, tail, relation = (int(part) for part in np.unravel_index(atom, before.shape))
-            rule, grounding = self._reason(reasons.get(atom) or solution.repairs.get(atom))
+            head, tail, relation = (int(index) for index in np.unravel_index(atom, before.shape))
+            rule, grounding = self._read_reason(reasons.get(atom) or solution.repairs.get(atom))
             was = bool(before[head, tail, relation])
             changes.append(Change(head, tail, self.relations[relation], was, not was, rule, grounding))
         return tuple(changes)
+
+
+def _weigh_relations(
+    relations: Sequence[str], tau: float, k: float, frequencies: Mapping[str, int] | Sequence[int] | None
+) -> Floats:
+    """Return ``τ · (−log p_r)^k`` for every relation, where ``p_r = (1 + count_r) / (R + facts)``.
+
+    >>> _weigh_relations(["a", "b"], tau=0.5, k=1.0, frequencies={"a": 7, "b": 1}).round(3).tolist()
+    [0.112, 0.805]
+    """
+    if frequencies is None:
+        if k != 0:
+            raise DataError(f"k = {k} weighs relations by how frequent they are; give frequencies, the facts of each")
+        return np.full(len(relations), float(tau))
+    if isinstance(frequencies, Mapping):
+        for name in frequencies:
+            if name not in relations:
+                raise unknown_name("relation", name, relations)
+        counts = np.array([frequencies.get(name, 0) for name in relations], dtype=np.float64)
+    else:
+        counts = np.asarray(frequencies, dtype=np.float64)
+        if counts.shape != (len(relations),):
+            raise DataError(f"frequencies must have {len(relations)} counts, got shape {list(counts.shape)}")
+    if not np.all((counts >= 0) & np.isfinite(counts)):
+        raise DataError("frequencies must be >= 0 and finite")
+    share = (1 + counts) / (len(relations) + counts.sum())
+    return np.asarray(tau * (-np.log(share)) ** k)
+
+
+def _as_array(values: Any, name: str) -> Floats:
+    """Return a NumPy array or a torch tensor, of any precision and device, as float64."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{name} must be an array of numbers, got {type(values).__name__}") from None
+
+
+def _read_margins(logits: Any, relations: Sequence[str], threshold: Any, threshold_logits: Any) -> Floats:
+    """Return logits minus thresholds as [n, n, R], with zeros on the diagonal."""
+    given = _as_array(logits, "logits")
+    if given.ndim != 3 or given.shape[0] != given.shape[1] or given.shape[2] != len(relations):
+        raise DataError(f"logits must have shape [n, n, {len(relations)}], got {list(given.shape)}")
+    if threshold_logits is None:
+        bounds = _read_threshold(threshold, relations)
+    else:
+        if not (np.ndim(threshold) == 0 and threshold == 0.5):
+            raise DataError("give threshold or threshold_logits, not both")
+        bounds = _as_array(threshold_logits, "threshold_logits")
+        if bounds.shape != given.shape[:2]:
+            raise DataError(f"threshold_logits must have shape {list(given.shape[:2])}, got {list(bounds.shape)}")
+        bounds = bounds[:, :, None]
+    with np.errstate(invalid="ignore"):
+        margins = given - bounds
+    diagonal = np.arange(len(margins))
+    margins[diagonal, diagonal] = 0.0
+    if not np.isfinite(margins).all():
+        head, tail, relation = np.argwhere(~np.isfinite(margins))[0].tolist()
+        where = f"for relation {relations[relation]!r} between entities {head} and {tail}"
+        if not np.isfinite(given[head, tail, relation]):
+            raise DataError(f"logits must be finite, got {given[head, tail, relation]} {where}")
+        raise DataError(f"threshold_logits must be finite, got {bounds[head, tail, 0]} {where}")
+    return margins
+
+
+def _read_threshold(threshold: Any, relations: Sequence[str]) -> Floats:
+    """Return the log-odds of a threshold, of one for all relations or one for each."""
+    bounds = _as_array(threshold, "threshold")
+    if bounds.shape not in ((), (len(relations),)):
+        raise DataError(f"threshold must be one number or {len(relations)}, got shape {list(bounds.shape)}")
+    wrong = bounds[~((bounds > 0) & (bounds < 1))]
+    if wrong.size:
+        raise DataError(f"threshold must be a probability between 0 and 1, got {float(wrong.flat[0])}")
+    return np.asarray(np.log(bounds) - np.log1p(-bounds))
 
 
 def _off_diagonal(shape: tuple[int, ...]) -> Labels:
     return np.broadcast_to(~np.eye(shape[0], dtype=bool)[:, :, None], shape).copy()
 
 
-def _limited(labels: Labels, cost: Floats, limit: int | None) -> Labels:
+def _keep_cheapest(labels: Labels, cost: Floats, limit: int | None) -> Labels:
     """Keep at most ``limit`` labels of a pair, those of least cost."""
     if limit is None or limit >= labels.shape[2]:
         return labels
@@ -347,10 +454,10 @@ def _set_decoder(decoder: RuleDecoder) -> None:
 
 
 def _decode_task(task: tuple[int, Floats, Any, Floats | None], decoder: RuleDecoder | None = None) -> Decoded:
-    number, logits, threshold, threshold_logits = task
+    index, logits, threshold, threshold_logits = task
     decoder = decoder or _decoder_of_this_process
     assert decoder is not None
     try:
         return decoder(logits, threshold, threshold_logits)
     except DataError as error:
-        raise DataError(f"document {number}: {error}") from None
+        raise DataError(f"document {index}: {error}") from None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rulewright.inject.layer.layer import LogicLayer
-    from rulewright.inject.pairs.decoded import Change, Decoded
+    from rulewright.inject.pairs.decoder import Change, Decoded
 
 
 @dataclass(frozen=True)
@@ -308,8 +308,8 @@ def error_types(
             )
     missing, wrong = (np.zeros(before.size, dtype=bool) for _ in range(2))
     if len(before) > 1:
-        joins = ClauseJoins(read_clauses(rules, names, reader="error_types"), len(names))
-        for groundings in joins.violated(before):
+        joins = ClauseJoins(read_clauses(rules, names, reader="error_types"))
+        for groundings in joins.find_violated(before):
             missing[groundings.heads[groundings.heads >= 0]] = True
             wrong[groundings.bodies[groundings.bodies >= 0]] = True
     missing, wrong = missing.reshape(before.shape) & truth, wrong.reshape(before.shape) & ~truth

@@ -12,10 +12,11 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from rulewright.data.index import range_bounds
 from rulewright.errors import RulewrightError
+from rulewright.inject.pairs.joins import Labels
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Labels: TypeAlias = npt.NDArray[np.bool_]
 
 ENUMERATED = 14
 """Up to how many atoms all labellings are tried at once, which beats the start of a solver."""
@@ -24,17 +25,22 @@ LARGEST_COST = 1e4
 """Costs are scaled to this size: the solver stops within an absolute gap of 1e-6, which is then next to nothing."""
 
 
-class Constraint(NamedTuple):
-    """``Σ plus − Σ minus ≤ bound`` over atoms; ``clause`` and ``entities`` say which grounding asks for it.
+class ZeroOneConstraint(NamedTuple):
+    """``Σ plus − Σ minus ≤ bound`` over atoms; ``clause_index`` and ``entities`` say which grounding needs it.
 
-    A clause number of -1 is the limit of labels of the pair ``entities``.
+    A clause index of -1 is the limit of labels of the pair ``entities``.
     """
 
     plus: tuple[int, ...]
     minus: tuple[int, ...]
     bound: int
-    clause: int
+    clause_index: int
     entities: tuple[int, ...]
+
+    @property
+    def atoms(self) -> tuple[int, ...]:
+        """All atoms of the constraint."""
+        return self.plus + self.minus
 
     def excess(self, labels: Labels) -> int:
         """Return by how much a labelling breaks the constraint; 0 where it is tight."""
@@ -45,7 +51,7 @@ class Constraint(NamedTuple):
 class InfeasibleError(Exception):
     """No labelling satisfies these constraints together."""
 
-    def __init__(self, constraints: list[Constraint]) -> None:
+    def __init__(self, constraints: list[ZeroOneConstraint]) -> None:
         super().__init__(f"{len(constraints)} constraints have no solution")
         self.constraints = constraints
 
@@ -59,7 +65,7 @@ class OutOfTimeError(Exception):
 
 
 class GrowingProgram:
-    """Minimises ``Σ gain · label`` over 0/1 labels under constraints that are added as they are found to be broken.
+    """Minimises ``Σ gain · label`` over 0/1 labels under constraints that are added once they are broken.
 
     An atom in no constraint keeps its best label, which is where ``labels`` starts; atoms outside ``free`` stay 0.
     """
@@ -67,48 +73,48 @@ class GrowingProgram:
     def __init__(self, gain: Floats, free: Labels, deadline: float | None) -> None:
         self._gain, self._free, self._deadline = gain, free, deadline
         self.labels: Labels = (gain < 0) & free
-        self.constraints: list[Constraint] = []
+        self.constraints: list[ZeroOneConstraint] = []
         self._seen: set[tuple[frozenset[int], frozenset[int]]] = set()
         self._parent: dict[int, int] = {}
-        self._members: dict[int, tuple[list[int], list[Constraint]]] = {}
+        self._parts: dict[int, tuple[list[int], list[ZeroOneConstraint]]] = {}
         self._changed: set[int] = set()
 
-    def add(self, constraints: Iterable[Constraint]) -> int:
+    def add(self, constraints: Iterable[ZeroOneConstraint]) -> int:
         """Take up constraints that are new, and return how many were."""
         before = len(self.constraints)
-        for each in constraints:
-            plus = tuple(atom for atom in each.plus if self._free[atom])
-            if each.clause >= 0 and len(plus) < len(each.plus):
+        for constraint in constraints:
+            plus = tuple(atom for atom in constraint.plus if self._free[atom])
+            if constraint.clause_index >= 0 and len(plus) < len(constraint.plus):
                 continue  # an atom of the body is fixed at 0
-            minus = tuple(atom for atom in each.minus if self._free[atom])
+            minus = tuple(atom for atom in constraint.minus if self._free[atom])
             key = (frozenset(plus), frozenset(minus))
             if key not in self._seen:
                 self._seen.add(key)
-                self._take(Constraint(plus, minus, each.bound, each.clause, each.entities))
+                self._connect(constraint._replace(plus=plus, minus=minus))
         return len(self.constraints) - before
 
-    def _take(self, constraint: Constraint) -> None:
+    def _connect(self, constraint: ZeroOneConstraint) -> None:
+        """Keep a constraint, and join the parts that its atoms belong to."""
         self.constraints.append(constraint)
-        atoms = [*constraint.plus, *constraint.minus]
-        if not atoms:  # every atom that could help is fixed at 0
+        if not constraint.atoms:  # every atom that could help is fixed at 0
             raise InfeasibleError([constraint])
-        roots = list(dict.fromkeys(self._root(atom) for atom in atoms))
-        largest = max(roots, key=lambda root: len(self._members[root][0]))
-        atoms_here, constraints_here = self._members[largest]
-        constraints_here.append(constraint)
+        roots = list(dict.fromkeys(self._find_root(atom) for atom in constraint.atoms))
+        largest = max(roots, key=lambda root: len(self._parts[root][0]))
+        part_atoms, part_constraints = self._parts[largest]
+        part_constraints.append(constraint)
         for root in roots:
             if root != largest:
                 self._parent[root] = largest
-                other_atoms, other_constraints = self._members.pop(root)
-                atoms_here += other_atoms
-                constraints_here += other_constraints
+                other_atoms, other_constraints = self._parts.pop(root)
+                part_atoms += other_atoms
+                part_constraints += other_constraints
                 self._changed.discard(root)
         self._changed.add(largest)
 
-    def _root(self, atom: int) -> int:
+    def _find_root(self, atom: int) -> int:
         if atom not in self._parent:
             self._parent[atom] = atom
-            self._members[atom] = ([atom], [])
+            self._parts[atom] = ([atom], [])
             return atom
         while self._parent[atom] != atom:
             self._parent[atom] = self._parent[self._parent[atom]]
@@ -120,52 +126,47 @@ class GrowingProgram:
         for root in sorted(self._changed):
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise OutOfTimeError
-            atoms, constraints = self._members[root]
-            atoms = sorted(atoms)
+            atoms, constraints = sorted(self._parts[root][0]), self._parts[root][1]
             try:
-                self.labels[atoms] = _best(self._gain[atoms], atoms, constraints, self._deadline)
+                self.labels[atoms] = _find_best(self._gain[atoms], atoms, constraints, self._deadline)
             except OutOfTimeError as error:
                 if error.labels is not None:
                     self.labels[atoms] = error.labels
                 raise
             except InfeasibleError:
-                raise InfeasibleError(smallest_conflict(constraints)) from None
+                raise InfeasibleError(find_smallest_conflict(constraints)) from None
             self._changed.discard(root)
 
 
-def _best(gain: Floats, atoms: Sequence[int], constraints: Sequence[Constraint], deadline: float | None) -> Labels:
+def _find_best(
+    gain: Floats, atoms: Sequence[int], constraints: Sequence[ZeroOneConstraint], deadline: float | None
+) -> Labels:
     """Return the best labels of atoms under constraints; of equally good ones of few atoms, the fewest labels."""
-    place = {atom: number for number, atom in enumerate(atoms)}
-    bounds = np.array([each.bound for each in constraints], dtype=np.float64)
-    if len(atoms) <= ENUMERATED:
-        matrix = np.zeros((len(constraints), len(atoms)))
-        for row, each in zip(matrix, constraints, strict=True):
-            row[[place[atom] for atom in each.plus]] = 1.0
-            row[[place[atom] for atom in each.minus]] = -1.0
-        return _enumerated(gain, matrix, bounds)
-    columns = [place[atom] for each in constraints for atom in (*each.plus, *each.minus)]
-    values = [sign for each in constraints for sign in [1.0] * len(each.plus) + [-1.0] * len(each.minus)]
-    ends = np.cumsum([0, *(len(each.plus) + len(each.minus) for each in constraints)])
-    rows = sparse.csr_array((values, columns, ends), shape=(len(constraints), len(atoms)))
-    return solved(gain, rows, bounds, deadline)
+    column = {atom: index for index, atom in enumerate(atoms)}
+    columns = [column[atom] for constraint in constraints for atom in constraint.atoms]
+    signs = [sign for c in constraints for sign in [1.0] * len(c.plus) + [-1.0] * len(c.minus)]
+    counts = [len(constraint.atoms) for constraint in constraints]
+    bounds = np.array([constraint.bound for constraint in constraints], dtype=np.float64)
+    shape = (len(constraints), len(atoms))
+    if len(atoms) > ENUMERATED:
+        return solve_program(gain, sparse.csr_array((signs, columns, range_bounds(counts)), shape), bounds, deadline)
+    matrix = np.zeros(shape)
+    matrix[np.repeat(np.arange(len(counts)), counts), columns] = signs
+    labellings = _list_labellings(len(atoms))
+    labellings = labellings[np.all(labellings @ matrix.T <= bounds, axis=1)]
+    if not len(labellings):
+        raise InfeasibleError([])
+    return np.asarray(labellings[np.argmin(labellings @ gain)] > 0.5)
 
 
 @cache
-def _patterns(atoms: int) -> Floats:
+def _list_labellings(atoms: int) -> Floats:
     """Return all labellings of a few atoms, those with fewer labels first."""
     bits = (np.arange(2**atoms)[:, None] >> np.arange(atoms)) & 1
     return bits[np.argsort(bits.sum(1), kind="stable")].astype(np.float64)
 
 
-def _enumerated(gain: Floats, matrix: Floats, bounds: Floats) -> Labels:
-    patterns = _patterns(len(gain))
-    patterns = patterns[np.all(patterns @ matrix.T <= bounds, axis=1)]
-    if not len(patterns):
-        raise InfeasibleError([])
-    return np.asarray(patterns[np.argmin(patterns @ gain)] > 0.5)
-
-
-def solved(
+def solve_program(
     gain: Floats, rows: sparse.csr_array, bounds: Floats, deadline: float | None, upper: Floats | float = 1.0
 ) -> Labels:
     """Return labels of least ``Σ gain · label`` with ``rows @ labels <= bounds``, by HiGHS."""
@@ -182,7 +183,7 @@ def solved(
     )
     if result.status == 2:
         raise InfeasibleError([])
-    labels = None if result.x is None else _cleared(np.asarray(result.x) > 0.5, gain, rows, bounds)
+    labels = None if result.x is None else _clear_costless(np.asarray(result.x) > 0.5, gain, rows, bounds)
     if result.status == 1:
         raise OutOfTimeError(labels)
     if labels is None or np.any(rows @ labels > bounds):
@@ -190,7 +191,7 @@ def solved(
     return labels
 
 
-def _cleared(labels: Labels, gain: Floats, rows: sparse.csr_array, bounds: Floats) -> Labels:
+def _clear_costless(labels: Labels, gain: Floats, rows: sparse.csr_array, bounds: Floats) -> Labels:
     """Set atoms for which both labels cost the same to 0 where no constraint needs them."""
     for atom in np.flatnonzero(labels & (gain == 0)):
         labels[atom] = False
@@ -199,7 +200,7 @@ def _cleared(labels: Labels, gain: Floats, rows: sparse.csr_array, bounds: Float
     return labels
 
 
-def smallest_conflict(constraints: Sequence[Constraint]) -> list[Constraint]:
+def find_smallest_conflict(constraints: Sequence[ZeroOneConstraint]) -> list[ZeroOneConstraint]:
     """Return constraints that have no solution together, while they have one when any of them is left out."""
     kept = list(constraints)
     step = max(1, len(kept) // 2)
@@ -207,7 +208,7 @@ def smallest_conflict(constraints: Sequence[Constraint]) -> list[Constraint]:
         start = 0
         while start < len(kept):
             fewer = kept[:start] + kept[start + step :]
-            if fewer and not _satisfiable(fewer):
+            if fewer and not _is_satisfiable(fewer):
                 kept = fewer
             else:
                 start += step
@@ -216,10 +217,10 @@ def smallest_conflict(constraints: Sequence[Constraint]) -> list[Constraint]:
         step //= 2
 
 
-def _satisfiable(constraints: Sequence[Constraint]) -> bool:
-    atoms = sorted({atom for each in constraints for atom in (*each.plus, *each.minus)})
+def _is_satisfiable(constraints: Sequence[ZeroOneConstraint]) -> bool:
+    atoms = sorted({atom for constraint in constraints for atom in constraint.atoms})
     try:
-        _best(np.zeros(len(atoms)), atoms, constraints, None)
+        _find_best(np.zeros(len(atoms)), atoms, constraints, None)
     except InfeasibleError:
         return False
     return True
