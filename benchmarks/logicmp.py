@@ -21,6 +21,7 @@ from torch import Tensor
 import rulewright as rw
 from rulewright.errors import MemoryLimitError
 from rulewright.inject import LogicLayer
+from rulewright.inject.layer.plan import Planner
 from rulewright.logic import Variable, atom_of, exclusive_clauses
 
 DATA = Path(os.environ.get("RULEWRIGHT_DATA", "../shared/data"))
@@ -162,7 +163,8 @@ def _layer_for(rules: rw.RuleSet, kb: rw.KnowledgeBase, **options: bool) -> tupl
     declared = rw.RuleSet(rules.statements, predicates=kb.predicates.values())
     kinds = {kind for each in kb.predicates.values() for kind in each.types}
     domains = {kind: [str(label) for label in kb.domains[kind].labels] for kind in kinds}
-    layer = LogicLayer(declared, domains, iterations=1, memory_limit=4 * 2**30, **options)
+    layer = LogicLayer(declared, domains, iterations=1, memory_limit=4 * 2**30)
+    layer.planner = Planner(layer.grounding, **options)
     logits = {
         name: torch.zeros([len(domains[kind]) for kind in kb.predicates[name].types]) for name in layer.grounding.used
     }

@@ -1,5 +1,8 @@
 """Putting rules to work inside and around neural networks.
 
+- `layer/`: formulas as a layer of a network: `LogicLayer`, `SLrelax`.
+- `pairs/`: rules over pairs of entities, for extraction of relations: `ConsistencyLoss`, `RuleDecoder`, reports.
+
 Names load on first use: the decoder, and the processes it starts, need no torch.
 """
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING
 from rulewright.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from rulewright.inject.layer.influence import Explanation as Explanation
+    from rulewright.inject.layer.influence import MessageExplanation as MessageExplanation
     from rulewright.inject.layer.layer import Convergence as Convergence
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
     from rulewright.inject.layer.plan import Plan as Plan
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "layer.influence": "Explanation",
+        "layer.influence": "MessageExplanation",
         "layer.layer": "Convergence LogicLayer",
         "layer.plan": "Plan",
         "layer.slrelax": "SLrelax",

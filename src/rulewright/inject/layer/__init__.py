@@ -1,1 +1,12 @@
-"""Formulas as a layer: grounding, plan, contractions, the layer itself, and what it can say of its messages."""
+"""Formulas as a layer of a network. In the order data flows:
+
+- `layer.py`: `LogicLayer` and the weights of its statements. **A rule's messages are added up in
+  `LogicLayer._add_messages`**, from the contractions that `Plan._add_message` in `plan.py` plans for each head.
+- `patterns.py`: a clause over all assignments, where atoms may coincide, as patterns in which none do.
+- `grounding.py`: a rule set as formulas over typed domains, each split into patterns.
+- `inputs.py`: logits, evidence and masks of a call, checked and brought into one form.
+- `contractions.py`: sums of products of tensors as a program, in a good order and with equal parts shared.
+- `plan.py`: the patterns of a grounding as such a program, what it costs, and running it.
+- `slrelax.py`: the same program as a penalty, `SLrelax`; `enumeration.py`: the true marginals of small problems.
+- `influence.py`: which formulas and groundings moved an atom.
+"""

@@ -1,7 +1,7 @@
 """Sums of products of tensors as a program: contractions in a good order, equal parts computed once.
 
-A `Program` is built for given sizes of types and run on any tensors of these sizes. Its nodes are numbered so that
-sources come first; asking for the same node twice gives the same number.
+A `ContractionProgram` is built for given sizes of types and run on any tensors of these sizes. A node is known by its
+index; its sources come before it, and adding the same node twice gives the same index.
 """
 
 from __future__ import annotations
@@ -20,93 +20,79 @@ BATCH = "*"
 """The type of the first dimension of tensors that have one for each row of a batch."""
 
 Run: TypeAlias = Callable[..., Tensor]
-Labels: TypeAlias = tuple[int, ...]
+Labels: TypeAlias = tuple[object, ...]
+Operand: TypeAlias = tuple[int, Labels]
+"""A node with a label for each of its dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What is computed: an operation with its arguments, from earlier nodes; ``dims`` are the types of the result."""
+    """A tensor with dimensions of the types ``dims``, computed from earlier nodes; an input has no ``run``.
+
+    A node ``is_fixed`` that stays the same in all iterations. ``flops`` and ``elements`` are for one row of a batch.
+    """
 
     operation: str
     sources: tuple[int, ...]
-    arguments: tuple[object, ...]
     dims: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Floating-point operations and result elements of a node for one row of a batch."""
-
+    run: Run | None
+    is_fixed: bool
     flops: int
     elements: int
 
 
-class Program:
+class ContractionProgram:
     """Nodes to compute one after another.
 
-    >>> program = Program({"node": 3})
-    >>> p = program.input("p", ("node", "node"))
+    >>> program = ContractionProgram({"node": 3})
+    >>> p = program.add_input("p", ("node", "node"))
     >>> path = program.contract([(p, "ab"), (p, "bc")], "ac")
     >>> program.contract([(p, "xy"), (p, "yz")], "xz") == path
     True
     >>> ones = torch.ones(3, 3)
-    >>> program.run({p: ones})[path].tolist()
+    >>> program.run({p: ones}, is_fixed=False)[path].tolist()
     [[3.0, 3.0, 3.0], [3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]
     """
 
     def __init__(self, sizes: Mapping[str, int], *, optimize: bool = True, share: bool = True) -> None:
-        self.sizes = dict(sizes)
         self.nodes: list[Node] = []
-        self.costs: list[Cost] = []
-        self.fixed: list[bool] = []
-        self.owner: list[object] = []
-        self.owned_by: object = None
+        self._sizes = {**sizes, BATCH: 1}
         self._optimize, self._share = optimize, share
-        self._numbers: dict[Node, int] = {}
-        self._runs: list[Run | None] = []
-        self._spent: dict[int, tuple[int, ...]] | None = None
+        self._indices: dict[tuple[object, ...], int] = {}
 
     # Building
 
-    def input(self, key: object, dims: Sequence[str], *, fixed: bool = False) -> int:
-        """Add a tensor that is given when the program runs; ``fixed`` says that it stays the same in all runs."""
-        known = self._numbers.get(Node("input", (), (key,), tuple(dims)))
-        if known is not None:
-            return known
-        return self._add(Node("input", (), (key,), tuple(dims)), None, 0, fixed=fixed, always_shared=True)
+    def add_input(self, key: object, dims: Sequence[str], *, is_fixed: bool = False) -> int:
+        """Add a tensor that is given when the program runs."""
+        return self._add("input", (), key, tuple(dims), None, is_fixed=is_fixed)
 
-    def apart(self, source: int, first: int, second: int) -> int:
+    def set_apart(self, source: int, first: int, second: int) -> int:
         """Add the source with zeros where two of its dimensions have the same index."""
+
+        def run(tensor: Tensor) -> Tensor:
+            mask = diagonal_mask(
+                tensor.shape[first], tensor.ndim, (first, second), tensor.dtype, tensor.device, inside=0
+            )
+            return tensor * mask
+
         dims = self.nodes[source].dims
-        node = Node("apart", (source,), (first, second), dims)
-        return self._add(node, _kept_apart(first, second), self.elements(dims))
+        return self._add("apart", (source,), (first, second), dims, run, flops=self._count_elements(dims))
 
     def select(self, source: int, indices: Mapping[int, int]) -> int:
         """Add the source at fixed indices of some dimensions, which it then lacks."""
         dims = self.nodes[source].dims
-        index = tuple(indices.get(place, slice(None)) for place in range(len(dims)))
-        left = tuple(kind for place, kind in enumerate(dims) if place not in indices)
-        node = Node("select", (source,), tuple(sorted(indices.items())), left)
-        return self._add(node, lambda tensor: tensor[index], 0)
+        index = tuple(indices.get(position, slice(None)) for position in range(len(dims)))
+        left = tuple(type_name for position, type_name in enumerate(dims) if position not in indices)
+        return self._add("select", (source,), tuple(sorted(indices.items())), left, lambda tensor: tensor[index])
 
-    def diagonal(self, source: int, first: int, second: int) -> int:
-        """Add the source where two dimensions have the same index, as one dimension in the place of the first."""
-        dims = self.nodes[source].dims
-        left = tuple(kind for place, kind in enumerate(dims) if place != second)
+    def take_diagonal(self, source: int, first: int, second: int) -> int:
+        """Add the source where two dimensions have the same index, as one dimension in the position of the first."""
 
         def run(tensor: Tensor) -> Tensor:
             return torch.diagonal(tensor, dim1=first, dim2=second).movedim(-1, first)
 
-        return self._add(Node("diagonal", (source,), (first, second), left), run, 0)
-
-    def total(self, source: int, places: Sequence[int]) -> int:
-        """Add the sum of the source over some dimensions."""
-        if not places:
-            return source
         dims = self.nodes[source].dims
-        left = tuple(kind for place, kind in enumerate(dims) if place not in places)
-        node = Node("sum", (source,), tuple(places), left)
-        return self._add(node, lambda tensor: tensor.sum(tuple(places)), self.elements(dims))
+        return self._add("diagonal", (source,), (first, second), (*dims[:second], *dims[second + 1 :]), run)
 
     def contract(self, operands: Sequence[tuple[int, Sequence[object]]], output: Sequence[object]) -> int:
         """Add the sum of products that ``einsum("…,…->output")`` means; a batch dimension needs no label.
@@ -114,272 +100,231 @@ class Program:
         Each operand is a node with a label for each of its dimensions, none twice. The output has a batch dimension if
         an operand has one.
         """
-        places = [
-            (node, ((BATCH, *labels) if self.nodes[node].dims[:1] == (BATCH,) else tuple(labels)))
+        labelled = [
+            (node, (BATCH, *labels) if self.nodes[node].dims[:1] == (BATCH,) else tuple(labels))
             for node, labels in operands
         ]
-        batched = any(labels[:1] == (BATCH,) for _, labels in places)
-        wanted = (BATCH, *output) if batched else tuple(output)
-        remaining = [self._summed_alone(place, places, wanted) for place in range(len(places))]
-        for pair in self._path(remaining, wanted):
-            chosen = [remaining[place] for place in pair]
-            remaining = [each for place, each in enumerate(remaining) if place not in pair]
-            needed = {label for _, labels in remaining for label in labels} | set(wanted)
+        is_batched = any(labels[:1] == (BATCH,) for _, labels in labelled)
+        result = (BATCH, *output) if is_batched else tuple(output)
+        remaining: list[Operand] = []
+        for position, (node, labels) in enumerate(labelled):
+            others = {label for other, (_, more) in enumerate(labelled) if other != position for label in more}
+            kept = tuple(label for label in labels if label in others or label in result)
+            remaining.append((self._sum(node, [i for i, label in enumerate(labels) if label not in kept]), kept))
+        for pair in self._find_path(remaining, result):
+            chosen = [remaining[position] for position in pair]
+            remaining = [operand for position, operand in enumerate(remaining) if position not in pair]
+            needed = {label for _, labels in remaining for label in labels} | set(result)
             joined = chosen[0]
-            for number, other in enumerate(chosen[1:], start=2):
-                later = {label for _, labels in chosen[number:] for label in labels}
-                last = not remaining and number == len(chosen)
-                joined = self._multiply(joined, other, needed | later, wanted if last else None)
+            for count, other_operand in enumerate(chosen[1:], start=2):
+                later = {label for _, labels in chosen[count:] for label in labels}
+                is_last = not remaining and count == len(chosen)
+                joined = self._multiply(joined, other_operand, needed | later, result if is_last else None)
             remaining.append(joined)
         node, labels = remaining[0]
-        return node if labels == wanted else self._permute(node, tuple(labels.index(label) for label in wanted))
+        if labels == result:
+            return node
+        order = tuple(labels.index(label) for label in result)
+        dims = tuple(self.nodes[node].dims[position] for position in order)
+        return self._add("permute", (node,), order, dims, lambda tensor: tensor.permute(order))
 
-    def _summed_alone(
-        self, place: int, operands: Sequence[tuple[int, tuple[object, ...]]], wanted: tuple[object, ...]
-    ) -> tuple[int, tuple[object, ...]]:
-        """Sum an operand over the labels that nothing else has."""
-        node, labels = operands[place]
-        others = {label for number, (_, each) in enumerate(operands) if number != place for label in each}
-        alone = [number for number, label in enumerate(labels) if label not in others and label not in wanted]
-        left = tuple(label for number, label in enumerate(labels) if number not in alone)
-        return self.total(node, alone), left
+    def _sum(self, source: int, positions: Sequence[int]) -> int:
+        if not positions:
+            return source
+        summed, dims = tuple(positions), self.nodes[source].dims
+        left = tuple(type_name for position, type_name in enumerate(dims) if position not in summed)
+        flops = self._count_elements(dims)
+        return self._add("sum", (source,), summed, left, lambda tensor: tensor.sum(summed), flops=flops)
 
-    def _path(
-        self, operands: Sequence[tuple[int, tuple[object, ...]]], wanted: tuple[object, ...]
-    ) -> list[tuple[int, ...]]:
+    def _find_path(self, operands: Sequence[Operand], result: Labels) -> Sequence[tuple[int, ...]]:
+        """Return which operands to multiply, step by step; a product joins the end of those that are left."""
         if len(operands) <= 2 or not self._optimize:
-            return [(0, 1)] * (len(operands) - 1)  # the product joins the end, so this goes from left to right
+            return [(0, 1)] * (len(operands) - 1)
         symbols: dict[object, str] = {}
-        for _, labels in operands:
-            for label in labels:
-                symbols.setdefault(label, opt_einsum.get_symbol(len(symbols)))
+        for label in (label for _, labels in operands for label in labels):
+            symbols.setdefault(label, opt_einsum.get_symbol(len(symbols)))
         terms = ["".join(symbols[label] for label in labels) for _, labels in operands]
-        shapes = [tuple(self._size(kind) for kind in self.nodes[node].dims) for node, _ in operands]
-        equation = ",".join(terms) + "->" + "".join(symbols[label] for label in wanted if label in symbols)
-        return list(_best_path(equation, tuple(shapes)))
-
-    def _multiply(
-        self,
-        left: tuple[int, tuple[object, ...]],
-        right: tuple[int, tuple[object, ...]],
-        needed: set[object],
-        wanted: tuple[object, ...] | None,
-    ) -> tuple[int, tuple[object, ...]]:
-        """Add the product of two nodes, summed over the labels that are not needed any more."""
-        (one, one_labels), (other, other_labels) = left, right
-        if (other, other_labels) < (one, one_labels) if one != other else False:
-            one, one_labels, other, other_labels = other, other_labels, one, one_labels
-        shared = [label for label in one_labels if label in other_labels]
-        summed = [label for label in shared if label not in needed]
-        both = [label for label in shared if label in needed]
-        only = [[label for label in labels if label not in shared] for labels in (one_labels, other_labels)]
-        result = tuple(wanted) if wanted is not None else (*both, *only[0], *only[1])
-        numbers: dict[object, int] = {}
-        for label in (*one_labels, *other_labels):
-            numbers.setdefault(label, len(numbers))
-        specification = tuple(
-            tuple(numbers[label] for label in labels) for labels in (one_labels, other_labels, result)
+        equation = ",".join(terms) + "->" + "".join(symbols[label] for label in result if label in symbols)
+        return _best_path(
+            equation,
+            tuple(tuple(self._sizes[type_name] for type_name in self.nodes[node].dims) for node, _ in operands),
         )
-        kinds = dict(zip(one_labels, self.nodes[one].dims, strict=True))
-        kinds |= dict(zip(other_labels, self.nodes[other].dims, strict=True))
-        node = Node("multiply", (one, other), specification, tuple(kinds[label] for label in result))
-        flops = (2 if summed else 1) * prod(self._size(kinds[label]) for label in numbers)
-        return self._add(node, _multiplication(*specification), flops), result
 
-    def _permute(self, source: int, order: tuple[int, ...]) -> int:
-        dims = tuple(self.nodes[source].dims[place] for place in order)
-        return self._add(Node("permute", (source,), order, dims), lambda tensor: tensor.permute(order), 0)
+    def _multiply(self, left: Operand, right: Operand, needed: set[object], wanted: Labels | None) -> Operand:
+        """Add the product of two nodes, summed over the labels that are not needed any more."""
+        if left[0] != right[0] and right < left:
+            left, right = right, left
+        (one, one_labels), (other, other_labels) = left, right
+        shared = [label for label in one_labels if label in other_labels]
+        result = wanted
+        if result is None:
+            both = [label for label in shared if label in needed]
+            result = (*both, *(label for label in (*one_labels, *other_labels) if label not in shared))
+        codes = {label: code for code, label in enumerate(dict.fromkeys((*one_labels, *other_labels)))}
+        coded = tuple(tuple(codes[label] for label in labels) for labels in (one_labels, other_labels, result))
+        types = dict(zip(one_labels, self.nodes[one].dims, strict=True))
+        types |= zip(other_labels, self.nodes[other].dims, strict=True)
+        is_summed = any(label not in needed for label in shared)
+        flops = (2 if is_summed else 1) * self._count_elements([types[label] for label in codes])
+        dims = tuple(types[label] for label in result)
+        return self._add("multiply", (one, other), coded, dims, _multiplication(*coded), flops=flops), result
 
     def _add(
-        self, node: Node, run: Run | None, flops: int, *, fixed: bool | None = None, always_shared: bool = False
+        self,
+        operation: str,
+        sources: tuple[int, ...],
+        arguments: object,
+        dims: tuple[str, ...],
+        run: Run | None,
+        *,
+        flops: int = 0,
+        is_fixed: bool | None = None,
     ) -> int:
-        if (self._share or always_shared) and node in self._numbers:
-            return self._numbers[node]
-        number = self._numbers[node] = len(self.nodes)
-        self.nodes.append(node)
-        self.costs.append(Cost(flops, self.elements(node.dims)))
-        self.fixed.append(all(self.fixed[each] for each in node.sources) if fixed is None else fixed)
-        self.owner.append(self.owned_by)
-        self._runs.append(run)
-        self._spent = None
-        return number
+        key = (operation, sources, arguments, dims)
+        if key in self._indices and (self._share or operation == "input"):
+            return self._indices[key]
+        if is_fixed is None:
+            is_fixed = all(self.nodes[source].is_fixed for source in sources)
+        self._indices[key] = len(self.nodes)
+        self.nodes.append(Node(operation, sources, dims, run, is_fixed, flops, self._count_elements(dims)))
+        return self._indices[key]
 
-    def _size(self, kind: str) -> int:
-        return 1 if kind == BATCH else self.sizes[kind]
-
-    def elements(self, dims: Sequence[str]) -> int:
-        """Return the number of elements of a tensor with these dimensions, for one row of a batch."""
-        return prod(map(self._size, dims))
+    def _count_elements(self, dims: Sequence[str]) -> int:
+        return prod(self._sizes[type_name] for type_name in dims)
 
     # Running
 
     def run(
-        self, values: dict[int, Tensor], *, fixed: bool | None = None, keep: Collection[int] | None = None
+        self, values: dict[int, Tensor], *, is_fixed: bool, released: Sequence[Collection[int]] | None = None
     ) -> dict[int, Tensor]:
-        """Compute all nodes, or only those that are (or are not) fixed, into ``values``, which has the inputs.
+        """Compute all nodes that are (or are not) fixed into ``values``, which has the inputs.
 
-        With ``keep``, other nodes that are not fixed are let go after their last use.
+        ``released[i]`` are those that are let go after node i is computed.
         """
-        for number, run in enumerate(self._runs):
-            if run is None or number in values or (fixed is not None and self.fixed[number] != fixed):
+        for index, node in enumerate(self.nodes):
+            if node.run is None or index in values or node.is_fixed != is_fixed:
                 continue
-            values[number] = run(*(values[each] for each in self.nodes[number].sources))
-            if keep is not None:
-                for each in self._spent_after(number):
-                    if each not in keep:
-                        del values[each]
+            values[index] = node.run(*[values[source] for source in node.sources])
+            if released is not None:
+                for source in released[index]:
+                    del values[source]
         return values
 
-    def _spent_after(self, number: int) -> tuple[int, ...]:
-        if self._spent is None:
-            last: dict[int, int] = {}
-            for user, node in enumerate(self.nodes):
-                last |= dict.fromkeys(node.sources, user)
-            spent: dict[int, list[int]] = {}
-            for source, user in last.items():
-                if self._runs[source] is not None and not self.fixed[source]:
-                    spent.setdefault(user, []).append(source)
-            self._spent = {user: tuple(sources) for user, sources in spent.items()}
-        return self._spent.get(number, ())
+    def plan_release(self, kept: Collection[int]) -> list[list[int]]:
+        """Return for each node what is not needed after it: computed, not fixed, and not to be kept."""
+        last_use = {source: index for index, node in enumerate(self.nodes) for source in node.sources}
+        released: list[list[int]] = [[] for _ in self.nodes]
+        for source, index in last_use.items():
+            if self.nodes[source].run is not None and not self.nodes[source].is_fixed and source not in kept:
+                released[index].append(source)
+        return released
 
-    def peak_elements(self, keep: Collection[int]) -> int:
-        """Return the most elements that nodes hold at one time in a run with ``keep``, for one row of a batch."""
-        held = sum(
-            cost.elements
-            for cost, fixed, run in zip(self.costs, self.fixed, self._runs, strict=True)
-            if fixed or not run
-        )
-        peak = held
-        for number, run in enumerate(self._runs):
-            if run is None or self.fixed[number]:
-                continue
-            held += self.costs[number].elements
-            peak = max(peak, held)
-            held -= sum(self.costs[each].elements for each in self._spent_after(number) if each not in keep)
+    def peak_elements(self, released: Sequence[Collection[int]]) -> int:
+        """Return the most elements that nodes hold at one time in a run, for one row of a batch."""
+        held = peak = sum(node.elements for node in self.nodes if node.is_fixed or node.run is None)
+        for index, node in enumerate(self.nodes):
+            if node.run is not None and not node.is_fixed:
+                held += node.elements
+                peak = max(peak, held)
+                held -= sum(self.nodes[source].elements for source in released[index])
         return peak
 
 
 @lru_cache(maxsize=4096)
 def _best_path(equation: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
-    return tuple(tuple(each) for each in path)
+    return tuple(tuple(pair) for pair in path)
 
 
-def on_diagonal(size: int, dims: int, first: int, second: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return 1 where two of ``dims`` dimensions have the same index, else 0; the other dimensions are of size 1."""
-    return _eye(size, dtype, device, True).view([size if each in (first, second) else 1 for each in range(dims)])
+def diagonal_mask(
+    size: int, dims: int, pair: tuple[int, int], dtype: torch.dtype, device: torch.device, *, inside: int
+) -> Tensor:
+    """Return ``inside`` (1 or 0) where a pair of ``dims`` dimensions has the same index, else 1 - ``inside``.
 
+    The other dimensions are of size 1.
 
-def off_diagonal(size: int, dims: int, first: int, second: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return 0 where two of ``dims`` dimensions have the same index, else 1; the other dimensions are of size 1.
-
-    >>> off_diagonal(2, 2, 0, 1, torch.float32, torch.device("cpu")).tolist()
+    >>> diagonal_mask(2, 2, (0, 1), torch.float32, torch.device("cpu"), inside=0).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    return _eye(size, dtype, device, False).view([size if each in (first, second) else 1 for each in range(dims)])
+    make = _make_eye if torch.compiler.is_compiling() else _cached_eye
+    return make(size, dtype, device, inside).view([size if position in pair else 1 for position in range(dims)])
 
 
-def _eye(size: int, dtype: torch.dtype, device: torch.device, on: bool) -> Tensor:
-    return _made_eye(size, dtype, device, on) if torch.compiler.is_compiling() else _kept_eye(size, dtype, device, on)
-
-
-def _made_eye(size: int, dtype: torch.dtype, device: torch.device, on: bool) -> Tensor:
+def _make_eye(size: int, dtype: torch.dtype, device: torch.device, inside: int) -> Tensor:
     eye = torch.eye(size, dtype=dtype, device=device)
-    return eye if on else 1 - eye
+    return eye if inside else 1 - eye
 
 
 @lru_cache(maxsize=16)
-def _kept_eye(size: int, dtype: torch.dtype, device: torch.device, on: bool) -> Tensor:
+def _cached_eye(size: int, dtype: torch.dtype, device: torch.device, inside: int) -> Tensor:
     with torch.inference_mode(False):  # it is kept, and may serve a backward pass later
-        return _made_eye(size, dtype, device, on)
+        return _make_eye(size, dtype, device, inside)
 
 
-def _kept_apart(first: int, second: int) -> Run:
-    def run(tensor: Tensor) -> Tensor:
-        return tensor * off_diagonal(tensor.shape[first], tensor.ndim, first, second, tensor.dtype, tensor.device)
-
-    return run
-
-
-def _multiplication(one: Labels, other: Labels, result: Labels) -> Run:
+def _multiplication(one: Sequence[int], other: Sequence[int], result: Sequence[int]) -> Run:
     """Return a function that multiplies two tensors and sums over the labels that the result lacks."""
     summed = [label for label in one if label in other and label not in result]
     both = [label for label in result if label in one and label in other]
     left = [label for label in result if label in one and label not in other]
     right = [label for label in result if label in other and label not in one]
-    if not summed:
-        return _elementwise(one, other, result)
-    if not left and not right:
-        product = _elementwise(one, other, (*result, *summed))
-        places = tuple(range(len(result), len(result) + len(summed)))
-        return lambda a, b: product(a, b).sum(places)
-    if right and left and result.index(right[0]) < result.index(left[0]):
-        swapped = _matrix_product(other, one, both, right, left, summed, result)
-        return lambda a, b: swapped(b, a)
-    return _matrix_product(one, other, both, left, right, summed, result)
-
-
-def _elementwise(one: Labels, other: Labels, result: Labels) -> Run:
-    views = [_aligned(labels, result) for labels in (one, other)]
-    return lambda a, b: views[0](a) * views[1](b)
-
-
-def _aligned(labels: Labels, result: Labels) -> Callable[[Tensor], Tensor]:
-    """Return a view with the dimensions of the result, of size 1 where the tensor has none."""
-    order = tuple(labels.index(label) for label in result if label in labels)
-    missing = [place for place, label in enumerate(result) if label not in labels]
+    if not summed or not (left or right):
+        dims = (*result, *summed)
+        first, second = _align(one, dims), _align(other, dims)
+        if not summed:
+            return lambda a, b: first(a) * second(b)
+        positions = tuple(range(len(result), len(dims)))
+        return lambda a, b: (first(a) * second(b)).sum(positions)
+    is_swapped = bool(left and right) and result.index(right[0]) < result.index(left[0])
+    if is_swapped:
+        one, other, left, right = other, one, right, left
+    first, second = _as_matrices(one, both, left, summed), _as_matrices(other, both, summed, right)
+    dims = (*both, *left, *right)
+    order = tuple(dims.index(label) for label in result)
     in_order = order == tuple(range(len(order)))
-
-    def view(tensor: Tensor) -> Tensor:
-        seen = tensor if in_order else tensor.permute(order)
-        for place in missing:
-            seen = seen.unsqueeze(place)
-        return seen
-
-    return view
-
-
-def _matrix_product(
-    one: Labels,
-    other: Labels,
-    both: Sequence[int],
-    left: Sequence[int],
-    right: Sequence[int],
-    summed: Sequence[int],
-    result: Labels,
-) -> Run:
-    first = _grouped(one, both, left, summed)
-    second = _grouped(other, both, summed, right)
-    found = (*both, *left, *right)
-    order = tuple(found.index(label) for label in result)
-    in_order = order == tuple(range(len(order)))
-    n_both = len(both)
-    flat = len(left) != 1 or len(right) != 1
-    left_places = tuple(one.index(label) for label in left)
-    right_places = tuple(other.index(label) for label in right)
+    is_flat = len(left) != 1 or len(right) != 1
+    left_positions = [one.index(label) for label in left]
+    right_positions = [other.index(label) for label in right]
 
     def run(a: Tensor, b: Tensor) -> Tensor:
+        if is_swapped:
+            a, b = b, a
         product = torch.matmul(first(a), second(b))
-        if flat:
-            sizes = [a.shape[place] for place in left_places] + [b.shape[place] for place in right_places]
-            product = product.reshape(*product.shape[:n_both], *sizes)
+        if is_flat:
+            sizes = [a.shape[position] for position in left_positions]
+            sizes += [b.shape[position] for position in right_positions]
+            product = product.reshape(*product.shape[: len(both)], *sizes)
         return product if in_order else product.permute(order)
 
     return run
 
 
-def _grouped(labels: Labels, *groups: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Return a view as matrices: the first group as it is, then one dimension for each of the other two."""
+def _align(labels: Sequence[int], dims: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """Return a function that views a tensor with other dimensions, of size 1 where it has none."""
+    order = tuple(labels.index(label) for label in dims if label in labels)
+    missing = [position for position, label in enumerate(dims) if label not in labels]
+    in_order = order == tuple(range(len(order)))
+
+    def view(tensor: Tensor) -> Tensor:
+        aligned = tensor if in_order else tensor.permute(order)
+        for position in missing:
+            aligned = aligned.unsqueeze(position)
+        return aligned
+
+    return view
+
+
+def _as_matrices(labels: Sequence[int], *groups: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """Return a function that views a tensor as matrices: the first group as it is, then a dimension a group."""
     order = tuple(labels.index(label) for group in groups for label in group)
     in_order = order == tuple(range(len(order)))
     kept, rows, columns = (len(group) for group in groups)
-    flat = rows != 1 or columns != 1
+    is_flat = rows != 1 or columns != 1
 
     def view(tensor: Tensor) -> Tensor:
-        seen = tensor if in_order else tensor.permute(order)
-        if flat:
-            shape = seen.shape
-            seen = seen.reshape(*shape[:kept], prod(shape[kept : kept + rows]), prod(shape[kept + rows :]))
-        return seen
+        ordered = tensor if in_order else tensor.permute(order)
+        if is_flat:
+            shape = ordered.shape
+            ordered = ordered.reshape(*shape[:kept], prod(shape[kept : kept + rows]), prod(shape[kept + rows :]))
+        return ordered
 
     return view

@@ -1,27 +1,29 @@
-"""Markov logic as a layer: mean-field messages of first-order formulas between a network's outputs."""
+"""Markov logic as a layer: mean-field messages of first-order formulas between a network's outputs.
+
+`LogicLayer.forward` reads its inputs, has a plan made for their shape, and in each iteration runs the plan on the
+current marginals and adds up the messages (`LogicLayer._add_messages`); `rulewright.inject.layer.plan` says what a
+message is.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-from typing import Literal as OneOf
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
+from rulewright.checks import OneOf, Real, Whole, check_parameters
 from rulewright.errors import DataError
-from rulewright.inject.layer.contractions import off_diagonal, on_diagonal
-from rulewright.inject.layer.factors import fill_factors, plan_values
-from rulewright.inject.layer.ground_inputs import CERTAIN, GroundInputs, Observation, read_inputs
 from rulewright.inject.layer.grounding import Domains, Grounding
-from rulewright.inject.layer.plan import ORDERS, HeadForm, Plan, Shape, default_memory_limit
+from rulewright.inject.layer.inputs import CERTAIN, GroundInputs, InputShape, Observation, read_inputs
+from rulewright.inject.layer.plan import ORDERS, Plan, Planner, limit_memory
 from rulewright.logic import Rule, RuleSet, Statement, WeightedFormula
 
 if TYPE_CHECKING:
-    from rulewright.inject.layer.influence import Explanation
-
+    from rulewright.inject.layer.influence import MessageExplanation
 
 CLIPPED = 1e-3
 """How near to 0 and 1 a confidence may be when its log-odds are taken."""
@@ -34,27 +36,34 @@ class Weights(nn.Module):
         self,
         rules: RuleSet,
         *,
-        rule_weights: OneOf["one", "logit"] = "one",
+        weights: Literal["one", "logit"] = "one",
         hard_weight: float = 20.0,
         initial_weight: float = 1.0,
         learnable: bool = False,
     ) -> None:
         super().__init__()
-        if rule_weights not in ("one", "logit"):
-            raise DataError(f"weights must be 'one' or 'logit', got {rule_weights!r}")
-        if not (math.isfinite(hard_weight) and hard_weight > 0):
-            raise DataError(f"hard_weight must be finite and > 0, got {hard_weight}")
+        check_parameters(
+            {"weights": weights, "hard_weight": hard_weight},
+            {"weights": OneOf("one", "logit"), "hard_weight": Real(0, above=True)},
+        )
+        if math.isinf(hard_weight):
+            raise DataError(f"hard_weight must be finite, got {hard_weight}")
         self._fixed: list[float | None] = []
-        self._place: list[int] = []
+        self._positions: list[int] = []  # of each statement's weight among those that are learned
         start: list[float] = []
         for statement in rules:
-            value = _given(statement, rule_weights, hard_weight)
-            hard = isinstance(statement, WeightedFormula) and statement.kind == "hard"
-            learned = value is None or (learnable and not hard)
-            self._place.append(len(start))
-            self._fixed.append(None if learned else value)
-            if learned:
-                start.append(initial_weight if value is None else value)
+            weight: float | None = 1.0
+            if isinstance(statement, WeightedFormula):
+                weight = hard_weight if statement.kind == "hard" else statement.weight
+            elif isinstance(statement, Rule) and weights == "logit":
+                confidence = min(max(statement.confidence, CLIPPED), 1 - CLIPPED)
+                weight = math.log(confidence / (1 - confidence))
+            is_hard = isinstance(statement, WeightedFormula) and statement.kind == "hard"
+            is_learned = weight is None or (learnable and not is_hard)
+            self._positions.append(len(start))
+            self._fixed.append(None if is_learned else weight)
+            if is_learned:
+                start.append(initial_weight if weight is None else weight)
         self.learned = nn.Parameter(torch.tensor(start)) if start else None
 
     @property
@@ -62,47 +71,34 @@ class Weights(nn.Module):
         """Whether a weight is learned."""
         return self.learned is not None and self.learned.requires_grad
 
-    def value(self, statement: int) -> float:
+    def value(self, statement_index: int) -> float:
         """Return a statement's weight as a number."""
-        fixed = self._fixed[statement]
+        fixed = self._fixed[statement_index]
         if fixed is not None:
             return fixed
         assert self.learned is not None
-        return float(self.learned[self._place[statement]].detach())
+        return float(self.learned[self._positions[statement_index]].detach())
 
-    def add(self, total: Tensor | None, term: Tensor, statement: int, coefficient: int) -> Tensor:
+    def add(self, total: Tensor | None, term: Tensor, statement_index: int, coefficient: int) -> Tensor:
         """Return ``total + coefficient · weight · term``."""
-        fixed = self._fixed[statement]
+        fixed = self._fixed[statement_index]
         if fixed is not None:
             factor = fixed * coefficient
             return term * factor if total is None else torch.add(total, term, alpha=factor)
         assert self.learned is not None
-        weight = self.learned[self._place[statement]].to(term.dtype) * coefficient
+        weight = self.learned[self._positions[statement_index]].to(term.dtype) * coefficient
         return term * weight if total is None else torch.addcmul(total, term, weight)
 
-    def as_rules(self, rules: RuleSet) -> RuleSet:
-        """Return the rule set with learned weights in the place of ``learn`` and of the weights they started from."""
-        found: list[Statement] = []
-        for number, statement in enumerate(rules):
-            if self._fixed[number] is not None:
-                found.append(statement)
-            elif isinstance(statement, WeightedFormula):
-                found.append(replace(statement, kind="soft", weight=round(self.value(number), 6)))
-            else:
-                assert isinstance(statement, Rule)
-                found.append(statement.annotated(weight=round(self.value(number), 6)))
-        return RuleSet(found, predicates=rules.predicates, closed=rules.closed)
-
-
-def _given(statement: Statement, rule_weights: str, hard_weight: float) -> float | None:
-    """Return what a statement says its weight is; None is to be learned."""
-    if isinstance(statement, Rule):
-        if rule_weights == "one":
-            return 1.0
-        confidence = min(max(statement.confidence, CLIPPED), 1 - CLIPPED)
-        return math.log(confidence / (1 - confidence))
-    assert isinstance(statement, WeightedFormula)
-    return hard_weight if statement.kind == "hard" else statement.weight
+    def write_into(self, rules: RuleSet) -> RuleSet:
+        """Return the rule set with learned weights instead of ``learn`` and of the weights they started from."""
+        statements: list[Statement] = []
+        for index, statement in enumerate(rules):
+            if self._fixed[index] is None and isinstance(statement, WeightedFormula):
+                statement = replace(statement, kind="soft", weight=round(self.value(index), 6))
+            elif self._fixed[index] is None and isinstance(statement, Rule):
+                statement = statement.annotated(weight=round(self.value(index), 6))
+            statements.append(statement)
+        return RuleSet(statements, predicates=rules.predicates, closed=rules.closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +142,8 @@ class LogicLayer(nn.Module):
         learnable: learn the weights of all statements but hard ones.
         cnf: ``"paper"`` sums the messages of plain clauses, as published; it counts a grounding twice where two of its
             clauses are false at once.
-        optimize, share: contract in a good order, and equal parts once; False is for comparison.
-        memory_limit: bytes above which grounding is refused; None is half of the machine's memory.
+        memory_limit: bytes, or a text such as ``"2GB"``, above which grounding is refused; None is half of the
+            machine's memory.
 
     >>> import rulewright as rw
     >>> layer = LogicLayer(rw.parse_rules("2.0 same(A, B) & same(B, C) => same(A, C)."))
@@ -164,27 +160,24 @@ class LogicLayer(nn.Module):
         *,
         damping: float = 0.0,
         tolerance: float | None = None,
-        weights: OneOf["one", "logit"] = "one",
+        weights: Literal["one", "logit"] = "one",
         hard_weight: float = 20.0,
         initial_weight: float = 1.0,
         learnable: bool = False,
-        cnf: OneOf["exact", "paper"] = "exact",
-        optimize: bool = True,
-        share: bool = True,
-        memory_limit: int | None = None,
+        cnf: Literal["exact", "paper"] = "exact",
+        memory_limit: int | str | None = None,
     ) -> None:
         super().__init__()
-        if iterations < 0:
-            raise DataError(f"iterations must be >= 0, got {iterations}")
-        if not 0 <= damping < 1:
-            raise DataError(f"damping must lie in [0, 1), got {damping}")
-        if tolerance is not None and not tolerance >= 0:
-            raise DataError(f"tolerance must be >= 0 or None, got {tolerance}")
+        check_parameters(
+            {"iterations": iterations, "damping": damping, "tolerance": tolerance},
+            {"iterations": Whole(0), "damping": Real(0, 1, below=True), "tolerance": Real(0, optional=True)},
+        )
         self.iterations, self.damping, self.tolerance = iterations, damping, tolerance
-        self.memory_limit = default_memory_limit() if memory_limit is None else memory_limit
-        self.grounding = Grounding(rules, domains=domains, cnf=cnf, optimize=optimize, share=share)
+        self.memory_limit = limit_memory(memory_limit)
+        self.grounding = Grounding(rules, domains=domains, cnf=cnf)
+        self.planner = Planner(self.grounding)
         self.weights = Weights(
-            rules, rule_weights=weights, hard_weight=hard_weight, initial_weight=initial_weight, learnable=learnable
+            rules, weights=weights, hard_weight=hard_weight, initial_weight=initial_weight, learnable=learnable
         )
         self.convergence: Convergence | None = None
         self._last: LastCall | None = None
@@ -192,7 +185,7 @@ class LogicLayer(nn.Module):
     @property
     def rules(self) -> RuleSet:
         """The statements, with the weights that were learned."""
-        return self.weights.as_rules(self.grounding.rules)
+        return self.weights.write_into(self.grounding.rules)
 
     def plan(self, sizes: Mapping[str, int] | None = None) -> Plan:
         """Return the contractions, groundings, operations and memory for sizes of types, before anything runs.
@@ -203,11 +196,10 @@ class LogicLayer(nn.Module):
         134217728
         """
         known = {**self.grounding.given_sizes, **(sizes or {})}
-        for kind in self.grounding.types:
-            if kind not in known:
-                raise DataError(f"the size of type {kind} is not known; give plan({{{kind!r}: …}})")
-        chosen = tuple(sorted((kind, known[kind]) for kind in self.grounding.types))
-        return self.grounding.plan(Shape(chosen))
+        for type_name in self.grounding.types:
+            if type_name not in known:
+                raise DataError(f"the size of type {type_name} is not known; give plan({{{type_name!r}: …}})")
+        return self.planner.plan(InputShape(tuple(sorted((name, known[name]) for name in self.grounding.types))))
 
     def forward(
         self,
@@ -218,106 +210,102 @@ class LogicLayer(nn.Module):
         """Return the log-odds of all atoms of the predicates in ``logits`` (of all classes, up to a constant).
 
         ``logits[p]`` is ``[*B, *args]``, or ``[*B, *args, K]`` where p has K classes. ``evidence[p]`` is a tensor of
-        truth values (class numbers) where p is observed everywhere, or (values, observed). ``mask[type]``, ``[*B, N]``,
-        tells which entities exist.
+        truth values (class indices) where p is observed everywhere, or (values, observed). ``mask[type]``, ``[*B, N]``,
+        says which entities exist.
         """
         inputs = read_inputs(self.grounding, logits, evidence, mask)
-        plan = self.grounding.plan(inputs.shape)
-        open_names = [name for name in inputs.logits if name in self.grounding.used]
-        self._check_memory(plan, inputs)
-        check_hard_evidence(self.grounding, inputs)
+        plan = self.planner.plan(inputs.shape)
+        plan.check_memory(
+            inputs, self.memory_limit, iterations=self.iterations, learns_weights=self.weights.requires_grad
+        )
+        self._check_hard_evidence(inputs)
         current = dict(inputs.logits)
-        fixed = plan_values(plan, inputs)
+        started = plan.start(inputs)
         changes: list[float] = []
         converged = False
         marginals: dict[str, Tensor] = {}
         for _ in range(self.iterations):
-            before, marginals = marginals, self._marginals(inputs, current)
+            before, marginals = marginals, inputs.marginals(current, self.grounding)
             if self.tolerance is not None and before:
-                changes.append(_largest_change(before, marginals))
+                differences = [float((marginals[name] - before[name]).abs().max()) for name in marginals]
+                changes.append(max(differences, default=0.0))
                 converged = changes[-1] <= self.tolerance
                 if converged:
                     break
-            values = self._send(plan, inputs, marginals, fixed)
-            for name in open_names:
-                target = self._updated(name, inputs, plan, values)
+            values = plan.run(inputs, marginals, started)
+            for name in marginals:
+                target = self._add_messages(name, inputs, plan, values)
                 current[name] = torch.lerp(current[name], target, 1 - self.damping) if self.damping else target
         if not torch.compiler.is_compiling():
-            self._last = LastCall(inputs, _detached(marginals), _detached(current))
+            detached = [{name: tensor.detach() for name, tensor in group.items()} for group in (marginals, current)]
+            self._last = LastCall(inputs, *detached)
             if self.tolerance is not None:
                 self.convergence = Convergence(tuple(changes), converged)
-        return {name: self._output(name, logits[name], inputs, current) for name in logits}
+        return {name: self._finish(name, logits[name], inputs, current) for name in logits}
 
-    def _check_memory(self, plan: Plan, inputs: GroundInputs) -> None:
-        training = torch.is_grad_enabled() and (
-            any(each.requires_grad for each in inputs.logits.values()) or self.weights.requires_grad
-        )
-        size = torch.finfo(inputs.dtype).bits // 8
-        needed = plan.memory(batch=inputs.rows, bytes_each=size, iterations=self.iterations, training=training)
-        plan.check_memory(needed, self.memory_limit)
+    def _check_hard_evidence(self, inputs: GroundInputs) -> None:
+        """Refuse evidence that alone breaks a hard formula."""
+        grounding = self.grounding
+        for index, ground_formula in enumerate(grounding.formulas):
+            statement = grounding.rules.statements[ground_formula.statement_index]
+            if not isinstance(statement, WeightedFormula) or statement.kind != "hard":
+                continue
+            names = {literal.predicate for pattern in ground_formula.patterns for literal in pattern.literals}
+            if not names - set(ORDERS) or not names - set(ORDERS) <= inputs.shape.observed:
+                continue
+            plan = self.planner.plan(inputs.shape, "violations")
+            values = plan.start(inputs)
+            broken = round(sum(count * float(values[node].sum()) for count, node in plan.violations[index]))
+            if broken > 0:
+                raise DataError(f"the evidence contradicts a hard formula in {broken:,} groundings: {statement}")
 
-    def _marginals(self, inputs: GroundInputs, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {
-            name: inputs.probabilities(current, self.grounding.predicates[name])
-            for name in current
-            if name in self.grounding.used
-        }
-
-    def _send(
-        self, plan: Plan, inputs: GroundInputs, marginals: Mapping[str, Tensor], fixed: Mapping[int, Tensor]
-    ) -> dict[int, Tensor]:
-        """Compute all contractions of one iteration."""
-        values = dict(fixed)
-        fill_factors(plan, inputs, marginals, values)
-        return plan.program.run(values, fixed=False, keep=plan.kept)
-
-    def _updated(self, name: str, inputs: GroundInputs, plan: Plan, values: Mapping[int, Tensor]) -> Tensor:
-        """Add a predicate's messages to what it was given."""
+    def _add_messages(self, name: str, inputs: GroundInputs, plan: Plan, values: Mapping[int, Tensor]) -> Tensor:
+        """Add a predicate's messages to the log-odds that it was given."""
         total = inputs.logits[name]
-        classes = self.grounding.predicates[name].classes
-        for (predicate, chosen, form), messages in plan.messages.items():
+        declaration = self.grounding.predicates[name]
+        sizes = [plan.sizes[type_name] for type_name in declaration.types]
+        for (predicate, classes, form), messages in plan.messages.items():
             if predicate != name:
                 continue
-            mask = _form_mask(form, plan, name, inputs)
-            if classes is None and mask is None and len(form.present) == form.arity:
-                for message in messages:
-                    total = self.weights.add(total, values[message.node], message.statement, message.coefficient)
-                continue
-            summed: Tensor | None = None
+            mask = form.mask(sizes, inputs.dtype, inputs.device)
+            is_direct = declaration.classes is None and mask is None and len(form.present) == form.arity
+            summed: Tensor | None = total if is_direct else None
             for message in messages:
-                summed = self.weights.add(summed, values[message.node], message.statement, message.coefficient)
+                summed = self.weights.add(summed, values[message.node], message.statement_index, message.coefficient)
             assert summed is not None
-            summed = _spread(summed, form)
-            if classes is not None:
-                inside = torch.zeros(len(classes), dtype=inputs.dtype, device=inputs.device)
-                inside[list(chosen)] = 1
+            if is_direct:
+                total = summed
+                continue
+            summed = form.spread(summed)
+            if declaration.classes is not None:
+                inside = torch.zeros(len(declaration.classes), dtype=inputs.dtype, device=inputs.device)
+                inside[list(classes)] = 1
                 summed = summed.unsqueeze(-1)
                 mask = inside if mask is None else mask.unsqueeze(-1) * inside
             total = total + summed if mask is None else torch.addcmul(total, summed, mask)
         return total
 
-    def _output(self, name: str, given: Tensor, inputs: GroundInputs, current: Mapping[str, Tensor]) -> Tensor:
+    def _finish(self, name: str, given: Tensor, inputs: GroundInputs, current: Mapping[str, Tensor]) -> Tensor:
+        """Return the log-odds of a predicate in the shape they were given: atoms that are observed are certain."""
         declaration = self.grounding.predicates[name]
-        known = inputs.known.get(name)
-        found = current.get(name)
-        if found is None:  # observed everywhere
-            assert known is not None
-            found = torch.zeros_like(given)
-        elif found is not inputs.logits[name]:
-            exists = inputs.mask_over(declaration)
+        has_classes = declaration.classes is not None
+        observed = inputs.observed.get(name)
+        logits = current[name] if name in current else torch.zeros_like(given)
+        if name in current and logits is not inputs.logits[name]:
+            exists = inputs.mask_atoms(declaration)
             if exists is not None:
-                valid = exists.bool() if declaration.classes is None else exists.bool().unsqueeze(-1)
-                found = torch.where(valid, found, inputs.logits[name])
-        if known is not None:
-            certain = known.probability * CERTAIN
-            if declaration.classes is None:
+                valid = exists.bool().unsqueeze(-1) if has_classes else exists.bool()
+                logits = torch.where(valid, logits, inputs.logits[name])
+        if observed is not None:
+            certain = observed.probability * CERTAIN
+            if not has_classes:
                 certain = 2 * certain - CERTAIN
-            if known.where is None:
-                found = certain.expand(found.shape) if len(inputs.batch) <= 1 else certain
+            if observed.where is None:
+                logits = certain.expand(logits.shape) if len(inputs.batch) <= 1 else certain
             else:
-                where = known.where if declaration.classes is None else known.where.unsqueeze(-1)
-                found = torch.where(where, certain, found)
-        return found.reshape(given.shape) if found.shape != given.shape else found
+                where = observed.where.unsqueeze(-1) if has_classes else observed.where
+                logits = torch.where(where, certain, logits)
+        return logits.reshape(given.shape) if logits.shape != given.shape else logits
 
     def exact_marginals(
         self, logits: Mapping[str, Tensor], evidence: Mapping[str, Observation] | None = None
@@ -327,17 +315,17 @@ class LogicLayer(nn.Module):
         >>> import rulewright as rw
         >>> layer = LogicLayer(rw.parse_rules("2.0 p(X) => q(X)."), iterations=20)
         >>> logits = {"p": torch.tensor([1.0]), "q": torch.tensor([0.0])}
-        >>> {name: round(each.item(), 3) for name, each in layer.exact_marginals(logits).items()}
+        >>> {name: round(marginal.item(), 3) for name, marginal in layer.exact_marginals(logits).items()}
         {'p': 0.607, 'q': 0.731}
-        >>> {name: round(each.sigmoid().item(), 3) for name, each in layer(logits).items()}
+        >>> {name: round(logit.sigmoid().item(), 3) for name, logit in layer(logits).items()}
         {'p': 0.637, 'q': 0.781}
         """
         from rulewright.inject.layer.enumeration import exact_marginals
 
-        return exact_marginals(self.grounding, self.weights, logits, evidence)
+        return exact_marginals(self, logits, evidence or {})
 
-    def explain(self, atom: str, *, row: int = 0, top: int = 5) -> Explanation:
-        """Tell which formulas and groundings moved an atom most in the last call.
+    def explain(self, atom: str, *, row: int = 0, top: int = 5) -> MessageExplanation:
+        """Say which formulas and groundings moved an atom most in the last call.
 
         >>> import rulewright as rw
         >>> rules = rw.parse_rules("2.0 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
@@ -352,69 +340,5 @@ class LogicLayer(nn.Module):
         from rulewright.inject.layer.influence import explain_atom
 
         if self._last is None:
-            raise DataError("the layer has not been called yet; explain tells of the last call")
+            raise DataError("the layer has not been called yet; explain is about the last call")
         return explain_atom(self.grounding, self.weights, self._last, atom, row=row, top=top)
-
-
-def _spread(summed: Tensor, form: HeadForm) -> Tensor:
-    """Give a message a dimension of size 1 for each argument that it has none for."""
-    before = summed.ndim - len(form.present)
-    for position in range(form.arity):
-        if position not in form.present:
-            summed = summed.unsqueeze(before + position)
-    return summed
-
-
-def _form_mask(form: HeadForm, plan: Plan, name: str, inputs: GroundInputs) -> Tensor | None:
-    """Return where a message arrives, 1 or 0; None is everywhere."""
-    types = plan.grounding.predicates[name].types
-    found: Tensor | None = None
-
-    def both(tensor: Tensor) -> Tensor:
-        return tensor if found is None else found * tensor
-
-    for position, index in form.fixed:
-        size = plan.sizes[types[position]]
-        hot = torch.zeros(size, dtype=inputs.dtype, device=inputs.device)
-        hot[index] = 1
-        found = both(hot.view([size if each == position else 1 for each in range(form.arity)]))
-    for first, second in form.repeats:
-        size = plan.sizes[types[first]]
-        found = both(on_diagonal(size, form.arity, first, second, inputs.dtype, inputs.device))
-    for first, second in form.apart:
-        size = plan.sizes[types[first]]
-        found = both(off_diagonal(size, form.arity, first, second, inputs.dtype, inputs.device))
-    return found
-
-
-def check_hard_evidence(grounding: Grounding, inputs: GroundInputs) -> None:
-    """Refuse evidence that alone breaks a hard formula."""
-    observed = inputs.shape.observed
-    for part in grounding.formulas:
-        statement = grounding.statements[part.statement]
-        used = {literal.predicate for pattern in part.patterns for literal in pattern.literals} - set(ORDERS)
-        if isinstance(statement, WeightedFormula) and statement.kind == "hard" and used and used <= observed:
-            broken = _count_false(grounding, inputs, part.statement)
-            if broken > 0:
-                raise DataError(f"the evidence contradicts a hard formula in {broken:,} groundings: {statement}")
-
-
-def _count_false(grounding: Grounding, inputs: GroundInputs, statement: int) -> int:
-    plan = grounding.plan(inputs.shape, "violations")
-    values = plan_values(plan, inputs)
-    return round(
-        sum(
-            coefficient * float(values[node].sum())
-            for part, nodes in zip(grounding.formulas, plan.violations, strict=True)
-            if part.statement == statement
-            for coefficient, node in nodes
-        )
-    )
-
-
-def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each.detach() for name, each in tensors.items()}
-
-
-def _largest_change(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> float:
-    return max((float((after[name] - before[name]).abs().max()) for name in after), default=0.0)

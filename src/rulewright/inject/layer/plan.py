@@ -1,24 +1,29 @@
-"""The plan of a grounding: which tensors to contract, in which order, and what that costs."""
+"""The plan of a rule set's messages: which tensors to contract, in which order, what that costs; and running it.
+
+The message of a clause to one of its atoms, the head, is the product of the probabilities that its other literals are
+false, summed over all groundings in which the head is that atom: one contraction for each head (`Plan._add_message`).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
-from typing import Literal as OneOf
+from typing import Literal, TypeAlias
 
+import torch
+from torch import Tensor
+
+from rulewright.checks import read_memory_limit
 from rulewright.errors import DataError, MemoryLimitError
-from rulewright.inject.layer.coincidence import FALSE, TRUE, ClauseLiteral, Pattern
-from rulewright.inject.layer.contractions import BATCH, Program
-from rulewright.logic import Formula, Number, Term, Variable
+from rulewright.inject.layer.contractions import BATCH, ContractionProgram, diagonal_mask
+from rulewright.inject.layer.grounding import GroundFormula, Grounding
+from rulewright.inject.layer.inputs import GroundInputs, InputShape
+from rulewright.inject.layer.patterns import FALSE, TRUE, ClauseLiteral, Pattern
+from rulewright.logic import Number, Term, Variable
 
-if TYPE_CHECKING:
-    from rulewright.inject.layer.grounding import GroundFormula, Grounding
-
-
-Purpose: TypeAlias = OneOf["messages", "violations"]
+Purpose: TypeAlias = Literal["messages", "violations"]
 """What a plan computes: messages to all atoms that are not observed, or how many groundings are false."""
 
 ORDERS = ("<", "<=", ">", ">=")
@@ -40,32 +45,36 @@ class HeadForm:
     repeats: tuple[tuple[int, int], ...] = ()
     apart: tuple[tuple[int, int], ...] = ()
 
+    def spread(self, message: Tensor) -> Tensor:
+        """Give a message a dimension of size 1 for each argument that it has none for."""
+        lead = message.ndim - len(self.present)
+        for position in range(self.arity):
+            if position not in self.present:
+                message = message.unsqueeze(lead + position)
+        return message
+
+    def mask(self, sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor | None:
+        """Return where a message arrives, 1 or 0; None is everywhere."""
+        product: Tensor | None = None
+        for position, index in self.fixed:
+            one_hot = torch.zeros(sizes[position], dtype=dtype, device=device)
+            one_hot[index] = 1
+            view = one_hot.view([-1 if position == other else 1 for other in range(self.arity)])
+            product = view if product is None else product * view
+        for pairs, inside in ((self.repeats, 1), (self.apart, 0)):
+            for pair in pairs:
+                view = diagonal_mask(sizes[pair[0]], self.arity, pair, dtype, device, inside=inside)
+                product = view if product is None else product * view
+        return product
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """A node of the program, how often it counts, and the statement whose weight it has."""
 
-    statement: int
+    statement_index: int
     coefficient: int
     node: int
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """The probability that an atom of a predicate is of none of ``classes``: that a literal is false."""
-
-    predicate: str
-    classes: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a plan depends on: sizes, which predicates and masks have a batch, which predicates are observed."""
-
-    sizes: tuple[tuple[str, int], ...]
-    batched: frozenset[str] = frozenset()
-    batched_masks: frozenset[str] = frozenset()
-    observed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +95,18 @@ class Plan:
 
     ``messages`` has for each predicate, each set of classes and each form of head what is added up; ``violations`` the
     nodes, with coefficients, whose sum is the expected number of false groundings of each formula.
+
+    >>> from rulewright.logic import parse_rules
+    >>> rules = parse_rules("1.5 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
+    >>> plan = Plan(Grounding(rules), InputShape((("entity", 100),), observed=frozenset({"friend"})))
+    >>> plan.rows[0].groundings, plan.rows[0].contractions
+    (10000, 2)
     """
 
     def __init__(
         self,
         grounding: Grounding,
-        shape: Shape,
+        shape: InputShape,
         purpose: Purpose = "messages",
         *,
         optimize: bool = True,
@@ -99,156 +114,194 @@ class Plan:
     ) -> None:
         self.grounding, self.shape = grounding, shape
         self.sizes = dict(shape.sizes)
-        self.program = Program(self.sizes, optimize=optimize, share=share)
-        self.factors: dict[int, Factor] = {}
-        self.ones: dict[int, str] = {}
-        self.orders: dict[int, tuple[str, tuple[object, ...], Formula]] = {}
+        self.program = ContractionProgram(self.sizes, optimize=optimize, share=share)
         self.messages: dict[tuple[str, frozenset[int], HeadForm], list[Message]] = {}
         self.violations: list[list[tuple[int, int]]] = []
-        for part in grounding.formulas:
-            self.program.owned_by = part
+        self._factors: dict[int, tuple[str, frozenset[int]]] = {}  # the inputs of the program, by what they hold
+        self._ones: dict[int, str | None] = {}
+        self._orders: dict[int, tuple[str, Tensor, Tensor]] = {}
+        self._nodes: list[range] = []  # those that each formula added
+        for ground_formula in grounding.formulas:
+            start = len(self.program.nodes)
             if purpose == "violations":
-                nodes = [(pattern.coefficient, self._contracted(part, pattern, None, ())) for pattern in part.patterns]
-                self.violations.append(nodes)
-                continue
-            for pattern in part.patterns:
-                for place, literal in enumerate(pattern.literals):
-                    if literal.predicate not in ORDERS and literal.predicate not in shape.observed:
-                        self._add_message(part, pattern, place)
-        self.kept = frozenset(message.node for group in self.messages.values() for message in group) | {
-            node for nodes in self.violations for _, node in nodes
-        }
+                self.violations.append(
+                    [
+                        (pattern.coefficient, self._contract(ground_formula, pattern, None, ()))
+                        for pattern in ground_formula.patterns
+                    ]
+                )
+            else:
+                for pattern in ground_formula.patterns:
+                    for position, literal in enumerate(pattern.literals):
+                        if literal.predicate not in ORDERS and literal.predicate not in shape.observed:
+                            self._add_message(ground_formula, pattern, position)
+            self._nodes.append(range(start, len(self.program.nodes)))
+        kept = {message.node for group in self.messages.values() for message in group}
+        kept |= {node for nodes in self.violations for _, node in nodes}
+        self._released = self.program.plan_release(kept)
 
-    def _add_message(self, part: GroundFormula, pattern: Pattern, place: int) -> None:
-        head = pattern.literals[place]
+    # Planning
+
+    def _add_message(self, ground_formula: GroundFormula, pattern: Pattern, head_position: int) -> None:
+        """Add the message of a pattern to one of its literals, the head."""
+        head = pattern.literals[head_position]
         declaration = self.grounding.predicates[head.predicate]
         first: dict[Variable, int] = {}
         fixed: list[tuple[int, int]] = []
         repeats: list[tuple[int, int]] = []
-        for position, (term, kind) in enumerate(zip(head.args, declaration.types, strict=True)):
+        for position, (term, type_name) in enumerate(zip(head.args, declaration.types, strict=True)):
             if not isinstance(term, Variable):
-                fixed.append((position, self.grounding.index_of(term, kind)))
+                fixed.append((position, self.grounding.constant_index(term, type_name)))
             elif term in first:
                 repeats.append((first[term], position))
             else:
                 first[term] = position
-        others = [literal for number, literal in enumerate(pattern.literals) if number != place]
-        spoken = {term for literal in others for term in literal.args}
-        present = tuple(variable for variable in first if variable in spoken)
-        mine = [pair for pair in pattern.apart if _holder(pattern, pair) == place]
+        others = [literal for position, literal in enumerate(pattern.literals) if position != head_position]
+        shared = {term for literal in others for term in literal.args}
+        present = tuple(variable for variable in first if variable in shared)
         form = HeadForm(
             len(head.args),
             tuple(first[variable] for variable in present),
             tuple(fixed),
             tuple(repeats),
-            tuple(sorted(_places(head, pair) for pair in mine)),
+            tuple(pattern.positions_apart(head_position)),
         )
-        node = self._contracted(part, pattern, place, present)
+        node = self._contract(ground_formula, pattern, head_position, present)
         classes, coefficient = head.classes, pattern.coefficient
         if declaration.classes is None and classes == {FALSE}:  # the log-odds of false are those of true, negated
             classes, coefficient = frozenset({TRUE}), -coefficient
-        group = self.messages.setdefault((head.predicate, classes, form), [])
-        group.append(Message(part.statement, coefficient, node))
+        message = Message(ground_formula.statement_index, coefficient, node)
+        self.messages.setdefault((head.predicate, classes, form), []).append(message)
 
-    def _contracted(self, part: GroundFormula, pattern: Pattern, head: int | None, output: Sequence[Variable]) -> int:
+    def _contract(
+        self, ground_formula: GroundFormula, pattern: Pattern, head_position: int | None, output: Sequence[Variable]
+    ) -> int:
         """Add the contraction of all literals but the head, over the variables that are not in the output."""
         operands: list[tuple[int, tuple[Variable, ...]]] = []
-        counted: set[Term] = set() if head is None else set(pattern.literals[head].args)
-        for place, literal in enumerate(pattern.literals):
-            if place == head:
-                continue
-            apart = [pair for pair in pattern.apart if _holder(pattern, pair) == place]
-            operands.append(self._operand(part, literal, apart))
-            if literal.predicate not in ORDERS:
-                counted |= set(literal.args)
+        counted: set[Term] = set() if head_position is None else set(pattern.literals[head_position].args)
+        for position, literal in enumerate(pattern.literals):
+            if position != head_position:
+                operands.append(self._add_factor(ground_formula, literal, pattern.positions_apart(position)))
+                if literal.predicate not in ORDERS:
+                    counted |= set(literal.args)
         for variable in pattern.variables:
             if variable not in counted:
-                operands.append((self._ones(part.types[variable]), (variable,)))
-        if not operands:
-            return self.program.input("one", (), fixed=True)
-        return self.program.contract(operands, output)
-
-    def _ones(self, kind: str) -> int:
-        batch = (BATCH,) if kind in self.shape.batched_masks else ()
-        node = self.program.input(("ones", kind), (*batch, kind), fixed=True)
-        self.ones[node] = kind
+                type_name = ground_formula.types[variable]
+                dims = (BATCH, type_name) if type_name in self.shape.batched_masks else (type_name,)
+                node = self.program.add_input(("ones", type_name), dims, is_fixed=True)
+                self._ones[node] = type_name
+                operands.append((node, (variable,)))
+        if operands:
+            return self.program.contract(operands, output)
+        node = self.program.add_input("one", (), is_fixed=True)
+        self._ones[node] = None
         return node
 
-    def _operand(
-        self, part: GroundFormula, literal: ClauseLiteral, apart: Iterable[frozenset[Term]]
+    def _add_factor(
+        self, ground_formula: GroundFormula, literal: ClauseLiteral, apart: Sequence[tuple[int, int]]
     ) -> tuple[int, tuple[Variable, ...]]:
-        program, grounding, shape = self.program, self.grounding, self.shape
+        """Add the probability that a literal is false, over its variables."""
+        program, shape = self.program, self.shape
+        constants: dict[int, int] = {}
         if literal.predicate in ORDERS:
-            node, kinds = self._order(part, literal)
-            batch = 0
+            node, lead = self._add_order(ground_formula, literal), 0
         else:
-            kinds = grounding.predicates[literal.predicate].types
-            factor = Factor(literal.predicate, literal.classes)
-            batched = literal.predicate in shape.batched or not shape.batched_masks.isdisjoint(kinds)
-            batch = int(batched)
-            dims = (BATCH, *kinds) if batched else kinds
-            node = program.input(factor, dims, fixed=literal.predicate in shape.observed)
-            self.factors[node] = factor
-        for pair in apart:
-            one, other = _places(literal, pair)
-            node = program.apart(node, one + batch, other + batch)
-        left = list(literal.args)
-        if literal.predicate not in ORDERS:
-            constants = {
-                place + batch: grounding.index_of(term, kind)
-                for place, (term, kind) in enumerate(zip(left, kinds, strict=True))
-                if not isinstance(term, Variable)
-            }
-            if constants:
-                node = program.select(node, constants)
-        labels = [term for term in left if isinstance(term, Variable)]
+            types = self.grounding.predicates[literal.predicate].types
+            lead = int(literal.predicate in shape.batched or not shape.batched_masks.isdisjoint(types))
+            key = (literal.predicate, literal.classes)
+            dims = (BATCH, *types) if lead else types
+            node = program.add_input(key, dims, is_fixed=literal.predicate in shape.observed)
+            self._factors[node] = key
+            for position, (term, type_name) in enumerate(zip(literal.args, types, strict=True)):
+                if not isinstance(term, Variable):
+                    constants[position + lead] = self.grounding.constant_index(term, type_name)
+        for one, other in apart:
+            node = program.set_apart(node, one + lead, other + lead)
+        if constants:
+            node = program.select(node, constants)
+        labels = [term for term in literal.args if isinstance(term, Variable)]
         while len(set(labels)) < len(labels):
-            second = next(place for place, term in enumerate(labels) if term in labels[:place])
-            first = labels.index(labels[second])
-            node = program.diagonal(node, first + batch, second + batch)
+            second = next(position for position, term in enumerate(labels) if term in labels[:position])
+            node = program.take_diagonal(node, labels.index(labels[second]) + lead, second + lead)
             del labels[second]
         return node, tuple(labels)
 
-    def _order(self, part: GroundFormula, literal: ClauseLiteral) -> tuple[int, tuple[str, ...]]:
+    def _add_order(self, ground_formula: GroundFormula, literal: ClauseLiteral) -> int:
         """Add the comparison of two variables, or of a variable and a number, as a tensor: 1 where it is false."""
-        sides: list[object] = []
-        kinds: list[str] = []
+        key: list[object] = [literal.predicate]
+        types: list[str] = []
+        sides: list[Tensor] = []
         for term in literal.args:
             if isinstance(term, Variable):
-                sides.append(part.types[term])
-                kinds.append(part.types[term])
-                self.grounding.numbers_of(part.types[term], part.formula)
-            else:
-                sides.append(_as_number(term, literal, part.formula))
-        node = self.program.input((literal.predicate, *sides), tuple(kinds), fixed=True)
-        self.orders[node] = (literal.predicate, tuple(sides), part.formula)
-        return node, tuple(kinds)
+                types.append(ground_formula.types[term])
+                key.append(types[-1])
+                sides.append(self.grounding.entity_numbers(types[-1], ground_formula.formula))
+                continue
+            try:
+                key.append(float(term.value if isinstance(term, Number) else term.name))
+            except ValueError:
+                message = f"{literal.predicate} compares numbers, got {term}, in: {ground_formula.formula}"
+                raise DataError(message) from None
+            sides.append(torch.tensor(key[-1], dtype=torch.float64))
+        left, right = sides
+        node = self.program.add_input(tuple(key), types, is_fixed=True)
+        self._orders[node] = (literal.predicate, left.unsqueeze(1) if len(types) == 2 else left, right)
+        return node
+
+    # Running
+
+    def start(self, inputs: GroundInputs) -> dict[int, Tensor]:
+        """Compute the nodes that stay the same in all iterations."""
+        values: dict[int, Tensor] = {}
+        for node, type_name in self._ones.items():
+            mask = None if type_name is None else inputs.masks.get(type_name)
+            shape = [] if type_name is None else [self.sizes[type_name]]
+            values[node] = torch.ones(shape, dtype=inputs.dtype, device=inputs.device) if mask is None else mask
+        for node, (operator, left, right) in self._orders.items():
+            holds = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
+            values[node] = (~holds).to(dtype=inputs.dtype, device=inputs.device)
+        observed = {name: known.probability for name, known in inputs.observed.items() if known.where is None}
+        self._fill_factors(inputs, observed, values)
+        return self.program.run(values, is_fixed=True)
+
+    def run(
+        self, inputs: GroundInputs, marginals: Mapping[str, Tensor], started: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]:
+        """Compute all contractions of one iteration, from marginals and what `start` computed."""
+        values = dict(started)
+        self._fill_factors(inputs, marginals, values)
+        return self.program.run(values, is_fixed=False, released=self._released)
+
+    def _fill_factors(self, inputs: GroundInputs, marginals: Mapping[str, Tensor], values: dict[int, Tensor]) -> None:
+        """Put the probabilities that literals of these predicates are false among the values."""
+        for node, (name, classes) in self._factors.items():
+            if name not in marginals or node in values:
+                continue
+            declaration = self.grounding.predicates[name]
+            false = false_probability(marginals[name], classes, declaration.classes)
+            mask = inputs.mask_atoms(declaration)
+            values[node] = false if mask is None else false * mask
 
     # What it costs
 
     @cached_property
     def rows(self) -> tuple[PlanRow, ...]:
         """What each formula costs in one iteration."""
-        owned: dict[int, list[int]] = {}
-        for number in range(len(self.program.nodes)):
-            owned.setdefault(id(self.program.owner[number]), []).append(number)
-        found = []
-        for part in self.grounding.formulas:
-            numbers = owned.get(id(part), [])
-            costs = [self.program.costs[number] for number in numbers]
-            computed = [number for number in numbers if self.program.nodes[number].operation == "multiply"]
-            found.append(
+        rows = []
+        for ground_formula, indices in zip(self.grounding.formulas, self._nodes, strict=True):
+            nodes = [self.program.nodes[index] for index in indices]
+            rows.append(
                 PlanRow(
-                    str(part.formula),
-                    len(part.clauses),
-                    len(part.patterns),
-                    part.groundings(self.sizes),
-                    len(computed),
-                    sum(each.flops for each in costs),
-                    max((each.elements for each in costs), default=0),
+                    str(ground_formula.formula),
+                    len(ground_formula.clauses),
+                    len(ground_formula.patterns),
+                    ground_formula.count_groundings(self.sizes),
+                    sum(node.operation == "multiply" for node in nodes),
+                    sum(node.flops for node in nodes),
+                    max((node.elements for node in nodes), default=0),
                 )
             )
-        return tuple(found)
+        return tuple(rows)
 
     @property
     def flops(self) -> int:
@@ -263,72 +316,103 @@ class Plan:
     def memory(self, *, batch: int = 1, bytes_each: int = 4, iterations: int = 1, training: bool = False) -> int:
         """Return the bytes that an iteration holds at most; in training, those that all iterations keep."""
         if training:
-            elements = iterations * sum(cost.elements for cost in self.program.costs)
+            elements = iterations * sum(node.elements for node in self.program.nodes)
         else:
-            elements = self.program.peak_elements(self.kept)
+            elements = self.program.peak_elements(self._released)
         return batch * bytes_each * elements
 
-    def check_memory(self, needed: int, allowed: int) -> None:
-        """Refuse what would hold more bytes than are allowed."""
-        if needed > allowed:
+    def check_memory(
+        self, inputs: GroundInputs, limit: int, *, iterations: int = 1, learns_weights: bool = False
+    ) -> None:
+        """Refuse inputs for which more bytes would be held than the limit."""
+        has_gradients = learns_weights or any(logits.requires_grad for logits in inputs.logits.values())
+        needed = self.memory(
+            batch=inputs.rows,
+            bytes_each=inputs.dtype.itemsize,
+            iterations=iterations,
+            training=torch.is_grad_enabled() and has_gradients,
+        )
+        if needed > limit:
             worst = max(self.rows, key=lambda row: row.largest)
             raise MemoryLimitError(
-                f"grounding needs {readable(needed)} and the limit is {readable(allowed)}; the largest tensor, of "
-                f"{worst.largest:,} elements, is for: {worst.formula} — split the formula, use fewer entities (a "
+                f"grounding needs {format_bytes(needed)} and the limit is {format_bytes(limit)}; the largest tensor, "
+                f"of {worst.largest:,} elements, is for: {worst.formula} — split the formula, use fewer entities (a "
                 "sample of them, smaller worlds or batches), fewer iterations, or raise memory_limit"
             )
 
     def __str__(self) -> str:
-        head = ("formula", "clauses", "groundings", "contractions", "FLOPs", "largest tensor")
-        table = [head] + [
-            (
-                row.formula,
-                f"{row.clauses:,}",
-                f"{row.groundings:,}",
-                f"{row.contractions:,}",
-                f"{row.flops:.2e}",
-                f"{row.largest:,}",
-            )
-            for row in self.rows
-        ]
-        widths = [max(len(line[column]) for line in table) for column in range(len(head))]
+        table: list[tuple[str, ...]] = [("formula", "clauses", "groundings", "contractions", "FLOPs", "largest tensor")]
+        for row in self.rows:
+            counts = (f"{count:,}" for count in (row.clauses, row.groundings, row.contractions))
+            table.append((row.formula, *counts, f"{row.flops:.2e}", f"{row.largest:,}"))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  ".join(
-                text.ljust(width) if place == 0 else text.rjust(width) for place, (text, width) in enumerate(each)
+                [
+                    line[0].ljust(widths[0]),
+                    *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)),
+                ]
             )
-            for each in (list(zip(line, widths, strict=True)) for line in table)
+            for line in table
         ]
-        sizes = ", ".join(f"{kind} {size:,}" for kind, size in self.shape.sizes)
-        cost = f"{self.flops:.2e} FLOPs and {readable(self.memory())} an iteration"
+        sizes = ", ".join(f"{type_name} {size:,}" for type_name, size in self.shape.sizes)
+        cost = f"{self.flops:.2e} FLOPs and {format_bytes(self.memory())} an iteration"
         return "\n".join([*lines, f"{sizes}: {self.groundings:,} groundings, {cost}"])
 
 
-def _as_number(term: Term, literal: ClauseLiteral, formula: Formula) -> float:
-    try:
-        return float(term.value if isinstance(term, Number) else term.name)
-    except ValueError:
-        raise DataError(f"{literal.predicate} compares numbers, got {term}, in: {formula}") from None
+class Planner:
+    """The plans of a grounding, each made once.
+
+    ``optimize`` contracts in a good order and ``share`` computes equal parts once; without them is for comparison.
+    """
+
+    def __init__(self, grounding: Grounding, *, optimize: bool = True, share: bool = True) -> None:
+        self._grounding, self._optimize, self._share = grounding, optimize, share
+        self._plans: dict[tuple[InputShape, Purpose], Plan] = {}
+
+    def plan(self, shape: InputShape, purpose: Purpose = "messages") -> Plan:
+        """Return the plan for a shape; closed predicates are observed."""
+        observed = shape.observed | self._grounding.closed
+        shape = InputShape(shape.sizes, shape.batched, shape.batched_masks, observed)
+        names = (shape.batched, shape.batched_masks, shape.observed)
+        self._make(shape.sizes, *(tuple(sorted(group)) for group in names), purpose)
+        return self._plans[shape, purpose]
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _make(
+        self,
+        sizes: tuple[tuple[str, int], ...],
+        batched: tuple[str, ...],
+        batched_masks: tuple[str, ...],
+        observed: tuple[str, ...],
+        purpose: Purpose,
+    ) -> bool:
+        """Plan once, apart from what torch.compile traces; it can only hand over plain values."""
+        shape = InputShape(sizes, frozenset(batched), frozenset(batched_masks), frozenset(observed))
+        if (shape, purpose) in self._plans:
+            return False
+        self._plans[shape, purpose] = Plan(self._grounding, shape, purpose, optimize=self._optimize, share=self._share)
+        return True
 
 
-def _holder(pattern: Pattern, pair: Collection[Term]) -> int:
-    """Return the literal that keeps a pair apart: the first that has both."""
-    return next(place for place, literal in enumerate(pattern.literals) if set(pair) <= set(literal.args))
+def false_probability(probabilities: Tensor, classes: frozenset[int], declared_classes: Sequence[str] | None) -> Tensor:
+    """Return the probability that a literal is false: that its atom is of none of its classes."""
+    if declared_classes is None:
+        return 1 - probabilities if TRUE in classes else probabilities
+    outside = torch.ones(len(declared_classes), dtype=probabilities.dtype, device=probabilities.device)
+    outside[list(classes)] = 0
+    return probabilities @ outside
 
 
-def _places(literal: ClauseLiteral, pair: Collection[Term]) -> tuple[int, int]:
-    first, second = sorted(literal.args.index(term) for term in pair)
-    return first, second
+def limit_memory(memory_limit: int | str | None) -> int:
+    """Return a limit in bytes; without one, half of the machine's memory."""
+    return read_memory_limit(memory_limit) or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def default_memory_limit() -> int:
-    """Return half of the machine's memory, in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def format_bytes(size: int) -> str:
+    """Write a number of bytes for people.
 
-
-def readable(size: int) -> str:
-    """Return a number of bytes as people read it.
-
-    >>> readable(3 * 2**20)
+    >>> format_bytes(3 * 2**20)
     '3.0 MB'
     """
     value = float(size)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal as OneOf
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from rulewright.errors import DataError
-from rulewright.inject.layer.factors import fill_factors, plan_values
-from rulewright.inject.layer.ground_inputs import Observation, read_inputs
+from rulewright.checks import OneOf, check_parameter
 from rulewright.inject.layer.grounding import Domains, Grounding
+from rulewright.inject.layer.inputs import Observation, read_inputs
 from rulewright.inject.layer.layer import Weights
-from rulewright.inject.layer.plan import default_memory_limit
+from rulewright.inject.layer.plan import Planner, limit_memory
 from rulewright.logic import RuleSet
 
 
@@ -35,21 +34,19 @@ class SLrelax(nn.Module):
         rules: RuleSet,
         domains: Domains | None = None,
         *,
-        reduction: OneOf["mean", "sum"] = "mean",
-        weights: OneOf["one", "logit"] = "one",
+        reduction: Literal["mean", "sum"] = "mean",
+        weights: Literal["one", "logit"] = "one",
         hard_weight: float = 1.0,
-        optimize: bool = True,
-        share: bool = True,
-        memory_limit: int | None = None,
+        memory_limit: int | str | None = None,
     ) -> None:
         super().__init__()
-        if reduction not in ("mean", "sum"):
-            raise DataError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
+        check_parameter("reduction", reduction, OneOf("mean", "sum"))
         self.reduction = reduction
-        self.memory_limit = default_memory_limit() if memory_limit is None else memory_limit
-        self.grounding = Grounding(rules, domains=domains, optimize=optimize, share=share)
-        given = Weights(rules, rule_weights=weights, hard_weight=hard_weight)
-        self._weights = [given.value(number) for number in range(len(rules))]
+        self.memory_limit = limit_memory(memory_limit)
+        self.grounding = Grounding(rules, domains=domains)
+        self.planner = Planner(self.grounding)
+        given = Weights(rules, weights=weights, hard_weight=hard_weight)
+        self._weights = [given.value(index) for index in range(len(rules))]
 
     def forward(
         self,
@@ -59,20 +56,11 @@ class SLrelax(nn.Module):
     ) -> Tensor:
         """Return the penalty of a batch; logits, evidence and masks are those of `LogicLayer`."""
         inputs = read_inputs(self.grounding, logits, evidence, mask)
-        plan = self.grounding.plan(inputs.shape, "violations")
-        size = torch.finfo(inputs.dtype).bits // 8
-        training = torch.is_grad_enabled() and any(each.requires_grad for each in inputs.logits.values())
-        plan.check_memory(plan.memory(batch=inputs.rows, bytes_each=size, training=training), self.memory_limit)
-        values = plan_values(plan, inputs)
-        marginals = {
-            name: inputs.probabilities(inputs.logits, self.grounding.predicates[name])
-            for name in inputs.logits
-            if name in self.grounding.used
-        }
-        fill_factors(plan, inputs, marginals, values)
-        plan.program.run(values, fixed=False, keep=plan.kept)
+        plan = self.planner.plan(inputs.shape, "violations")
+        plan.check_memory(inputs, self.memory_limit)
+        values = plan.run(inputs, inputs.marginals(inputs.logits, self.grounding), plan.start(inputs))
         total = torch.zeros((), dtype=inputs.dtype, device=inputs.device)
-        for part, nodes in zip(self.grounding.formulas, plan.violations, strict=True):
+        for ground_formula, nodes in zip(self.grounding.formulas, plan.violations, strict=True):
             false: Tensor | None = None
             for coefficient, node in nodes:
                 false = values[node] * coefficient if false is None else false + coefficient * values[node]
@@ -80,9 +68,9 @@ class SLrelax(nn.Module):
                 continue
             if self.reduction == "mean":
                 count: Tensor | int = 1
-                for kind in part.types.values():
-                    exists = inputs.masks.get(kind)
-                    count = count * (plan.sizes[kind] if exists is None else exists.sum(-1))
+                for type_name in ground_formula.types.values():
+                    exists = inputs.masks.get(type_name)
+                    count = count * (plan.sizes[type_name] if exists is None else exists.sum(-1))
                 false = false / (count.clamp(min=1) if isinstance(count, Tensor) else count)
-            total = total + self._weights[part.statement] * false.mean()
+            total = total + self._weights[ground_formula.statement_index] * false.mean()
         return total

@@ -124,7 +124,7 @@ def layer_report(
             for logits in (given, result)
         )
         distances = (after - before).abs()
-        labels = [layer.grounding.names_of(type_name) for type_name in declaration.types]
+        labels = [layer.grounding.entity_names(type_name) for type_name in declaration.types]
         for position in distances.flatten().argsort(descending=True)[:top].tolist():
             index = tuple(map(int, np.unravel_index(position, tuple(distances.shape))))
             args = tuple(str(i) if names is None else names[i] for names, i in zip(labels, index, strict=False))

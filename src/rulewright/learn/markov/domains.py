@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from rulewright.errors import DataError, MemoryLimitError
-from rulewright.inject.layer.plan import Shape, default_memory_limit
+from rulewright.inject.layer.inputs import InputShape
+from rulewright.inject.layer.plan import limit_memory
 from rulewright.learn.markov.facts import GroundFacts, Ids, Members, positions
 from rulewright.learn.markov.network import MarkovNetwork
 from rulewright.logic import PredicateDeclaration
@@ -28,7 +29,7 @@ def sizes_that_fit(network: MarkovNetwork, world: Members) -> dict[str, int]:
     fewest = {kind: len(network.facts.constants.get(kind, ())) + 2 for kind in sizes}
     if isinstance(sample, int):
         return {kind: min(size, max(sample, fewest[kind])) for kind, size in sizes.items()}
-    allowed = network.options.memory_limit or default_memory_limit()
+    allowed = limit_memory(network.options.memory_limit)
     most = max(sizes.values(), default=1)
     while _needed(network, world, sizes) > allowed:
         if all(size <= fewest[kind] for kind, size in sizes.items()):
@@ -47,11 +48,12 @@ def _needed(network: MarkovNetwork, world: Members, sizes: Mapping[str, int]) ->
         for kind in each.types:
             count *= sizes[kind]
         dense += 10 * count  # potentials and log-odds of 4 bytes, value and observed of 1
-    if dense > DENSE_SHARE * (network.options.memory_limit or default_memory_limit()):
+    if dense > DENSE_SHARE * (limit_memory(network.options.memory_limit)):
         return 2**62
     members = {kind: _with_constants(facts, kind, ids, sizes[kind]) for kind, ids in world.items()}
-    grounding, options = network.layer(members).grounding, network.options
-    plan = grounding.plan(Shape(tuple(sorted((kind, sizes[kind]) for kind in grounding.types)), observed=facts.closed))
+    layer, options = network.layer(members), network.options
+    shape = InputShape(tuple(sorted((kind, sizes[kind]) for kind in layer.grounding.types)), observed=facts.closed)
+    plan = layer.planner.plan(shape)
     training = network.weights.requires_grad or options.training == "end_to_end"
     return dense + plan.memory(iterations=max(1, options.iterations), training=training)
 

@@ -13,23 +13,19 @@ from torch import Tensor
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder, Value
 from rulewright.data.facts import distinct_rows
 from rulewright.errors import DataError, unknown_name
-from rulewright.inject.layer.ground_inputs import Observation
-from rulewright.inject.layer.grounding import typed_predicates
+from rulewright.inject.layer.grounding import infer_declarations, statement_formulas
+from rulewright.inject.layer.inputs import Observation
 from rulewright.logic import (
     NUMBER_TYPE,
-    And,
     Atom,
     Comparison,
     Formula,
-    Implies,
     Membership,
     PredicateDeclaration,
     RuleSet,
     Statement,
     Symbol,
-    Template,
     Variable,
-    WeightedFormula,
     parse_formula,
     units,
 )
@@ -54,25 +50,15 @@ def typed_rules(rules: RuleSet, kb: KnowledgeBase) -> RuleSet:
         elif found.arity != each.arity or (single is None and found.types != each.types):
             raise DataError(f"the rules declare {each} but the facts have {found}")
     for statement in rules:
-        for unit in (unit for formula in formulas_of(statement) for unit in _atoms(formula)):
+        for unit in (unit for formula in statement_formulas(statement) for unit in _atoms(formula)):
             if single is not None and str(unit.predicate) not in declared:
                 declared[str(unit.predicate)] = PredicateDeclaration(str(unit.predicate), (single,) * len(unit.args))
     return RuleSet(rules.statements, predicates=declared.values())
 
 
-def formulas_of(statement: Statement) -> list[Formula]:
-    """Return what a statement says: its formula, or one implication for each alternative of a rule."""
-    if isinstance(statement, Template):
-        raise DataError(f"a template is not a formula until its predicates are found; learn them first: {statement}")
-    if isinstance(statement, WeightedFormula):
-        return [statement.formula]
-    bodies = [tuple(literal.formula() for literal in body) for body in statement.alternatives()]
-    return [Implies(body[0] if len(body) == 1 else And(body), statement.head) for body in bodies]
-
-
 def predicates_of(statement: Statement) -> set[str]:
     """Return the predicates that a statement names."""
-    return {str(unit.predicate) for formula in formulas_of(statement) for unit in _atoms(formula)}
+    return {str(unit.predicate) for formula in statement_formulas(statement) for unit in _atoms(formula)}
 
 
 def _atoms(formula: Formula) -> Iterator[Atom | Membership]:
@@ -88,8 +74,8 @@ class GroundFacts:
 
     def __init__(self, kb: KnowledgeBase, rules: RuleSet, closed: Iterable[str]) -> None:
         self.kb, self.rules = kb, rules
-        formulas = [formula for each in rules for formula in formulas_of(each)]
-        known = typed_predicates(formulas, rules.predicates)
+        formulas = [formula for each in rules for formula in statement_formulas(each)]
+        known = infer_declarations(formulas, rules.predicates)
         atoms = [unit for formula in formulas for unit in _atoms(formula)]
         self.used = frozenset(str(unit.predicate) for unit in atoms)
         self.declared: dict[str, PredicateDeclaration] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from itertools import permutations
 from math import log
@@ -17,10 +16,10 @@ from torch import Tensor, nn
 
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, unknown_name
-from rulewright.inject.layer.ground_inputs import CERTAIN, Observation
-from rulewright.inject.layer.grounding import Grounding
+from rulewright.inject.layer.grounding import statement_formulas
+from rulewright.inject.layer.inputs import CERTAIN, Observation
 from rulewright.inject.layer.layer import Convergence, LogicLayer, Weights
-from rulewright.learn.markov.facts import GroundFacts, Members, formulas_of, predicates_of
+from rulewright.learn.markov.facts import GroundFacts, Members, predicates_of
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet, Statement, WeightedFormula
 
 Declarations: TypeAlias = Mapping[str, PredicateDeclaration]
@@ -251,7 +250,7 @@ class MarkovNetwork:
     def _new_weights(self, rules: RuleSet) -> Weights:
         options, facts = self.options, self.facts
         weights = Weights(
-            rules, rule_weights=options.weights, hard_weight=options.hard_weight, learnable=options.learn_weights
+            rules, weights=options.weights, hard_weight=options.hard_weight, learnable=options.learn_weights
         )
         if weights.learned is None:
             return weights
@@ -268,7 +267,7 @@ class MarkovNetwork:
     @property
     def rules(self) -> RuleSet:
         """The statements with the weights that were learned; scaled ones as formulas with the weights they count by."""
-        return self.weights.as_rules(self._given)
+        return self.weights.write_into(self._given)
 
     def scale(self, members: Members) -> None:
         """Divide weights by the mean size of the messages that a formula of weight 1 sends at the start, if over 1.
@@ -281,7 +280,7 @@ class MarkovNetwork:
         scaled: list[Statement] = []
         for number, statement in enumerate(self._given):
             weight = self.weights.value(number)
-            for formula in formulas_of(statement):
+            for formula in statement_formulas(statement):
                 alone = WeightedFormula(formula, "soft", 1.0)
                 rules = RuleSet([alone], predicates=self.facts.rules.predicates)
                 layer = LogicLayer(rules, self.domains(members), 1, memory_limit=self.options.memory_limit)
@@ -304,29 +303,29 @@ class MarkovNetwork:
         """Return the layer for some entities; all layers share the weights."""
         key = _key({kind: members[kind] for kind in self.facts.constants})
         if key not in self._layers:
-            options = self.options
-            layer = LogicLayer(
-                self._given,
-                self.domains(members),
-                options.iterations,
-                damping=options.damping,
-                tolerance=options.tolerance,
-                hard_weight=options.hard_weight,
-                memory_limit=options.memory_limit,
-            )
-            layer.weights = self.weights
             if len(self._layers) >= KEPT_LAYERS:
                 del self._layers[next(iter(self._layers))]
-            self._layers[key] = layer
+            self._layers[key] = self._make_layer(self.domains(members))
         return self._layers[key]
+
+    def _make_layer(self, domains: Mapping[str, Sequence[str]]) -> LogicLayer:
+        options = self.options
+        layer = LogicLayer(
+            self._given,
+            domains,
+            options.iterations,
+            damping=options.damping,
+            tolerance=options.tolerance,
+            hard_weight=options.hard_weight,
+            memory_limit=options.memory_limit,
+        )
+        layer.weights = self.weights
+        return layer
 
     def named_layer(self, members: Members) -> LogicLayer:
         """Return a layer that knows the names of all entities and was called on them, to be asked for explanations."""
-        layer = copy(self.layer(members))
         domains = self.facts.kb.domains
-        layer.grounding = Grounding(
-            self._given, domains={kind: domains[kind].labels_of(ids).tolist() for kind, ids in members.items()}
-        )
+        layer = self._make_layer({kind: domains[kind].labels_of(ids).tolist() for kind, ids in members.items()})
         evidence = self.evidence(members)
         potentials = self.potentials(members)
         layer({name: each for name, each in potentials.items() if not isinstance(evidence.get(name), Tensor)}, evidence)

@@ -26,6 +26,7 @@ from rulewright.errors import MemoryLimitError, unknown_name
 from rulewright.evaluate.classification import ClassificationScores, evaluate_classification
 from rulewright.files import read_text, write_text
 from rulewright.inject.layer.layer import LogicLayer
+from rulewright.inject.layer.plan import Planner
 from rulewright.learn.markov.facts import GroundFacts, typed_rules
 from rulewright.learn.markov.learner import MarkovLogic
 from rulewright.learn.markov.selection import first_within_error, hidden_score, telling_predicates
@@ -57,7 +58,8 @@ def iteration_costs(rules: RuleSet, kb: KnowledgeBase, *, seed: int) -> dict[str
         ("contractions, ordered", True, False),
         ("contractions", False, False),
     ):
-        layer = LogicLayer(facts.rules, domains, 1, optimize=optimize, share=share, memory_limit=MEMORY)
+        layer = LogicLayer(facts.rules, domains, 1, memory_limit=MEMORY)
+        layer.planner = Planner(layer.grounding, optimize=optimize, share=share)
         try:
             flops = layer.plan().flops
             if flops > MOST_FLOPS:
@@ -69,7 +71,7 @@ def iteration_costs(rules: RuleSet, kb: KnowledgeBase, *, seed: int) -> dict[str
     layer = LogicLayer(facts.rules, domains, 1)
     plan = layer.plan()
     clauses = [
-        (len(clause.literals), part.groundings(plan.sizes))
+        (len(clause.literals), part.count_groundings(plan.sizes))
         for part in layer.grounding.formulas
         for clause in part.clauses
     ]

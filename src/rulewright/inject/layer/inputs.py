@@ -1,0 +1,250 @@
+"""What a layer is given, checked and made ready: logits, evidence and masks of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from rulewright.errors import DataError, unknown_name
+from rulewright.inject.layer.grounding import Grounding
+from rulewright.logic import Comparison, PredicateDeclaration, units
+
+Observation: TypeAlias = Tensor | tuple[Tensor, Tensor]
+"""Values of a predicate that is observed everywhere, or values and where they are observed.
+
+Values are truth values, or class indices where the predicate is multi-class.
+"""
+
+CERTAIN = 1e4
+"""The log-odds of what is observed."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputShape:
+    """What a plan depends on: sizes, which predicates and masks have a batch, which predicates are observed."""
+
+    sizes: tuple[tuple[str, int], ...]
+    batched: frozenset[str] = frozenset()
+    batched_masks: frozenset[str] = frozenset()
+    observed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An observed predicate: probabilities of true (or of each class), and where; None is everywhere."""
+
+    probability: Tensor
+    where: Tensor | None
+
+
+@dataclass(frozen=True)
+class GroundInputs:
+    """One batch: the batch is flattened to one dimension, or there is none."""
+
+    logits: Mapping[str, Tensor]
+    observed: Mapping[str, Observed]
+    masks: Mapping[str, Tensor]
+    batch: tuple[int, ...]
+    shape: InputShape
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the batch, 1 where there is none."""
+        return torch.Size(self.batch).numel()
+
+    def mask_atoms(self, declaration: PredicateDeclaration) -> Tensor | None:
+        """Return where a predicate's atoms are of entities that exist, 1 or 0; None is everywhere."""
+        product: Tensor | None = None
+        for position, type_name in enumerate(declaration.types):
+            mask = self.masks.get(type_name)
+            if mask is None:
+                continue
+            dims = [mask.shape[-1] if position == other else 1 for other in range(declaration.arity)]
+            view = mask.view(*mask.shape[:-1], *dims)
+            product = view if product is None else product * view
+        return product
+
+    def marginals(self, logits: Mapping[str, Tensor], grounding: Grounding) -> dict[str, Tensor]:
+        """Return the probabilities of true, or of each class, of all atoms of each predicate that a formula has."""
+        marginals = {}
+        for name, given in logits.items():
+            if name not in grounding.used:
+                continue
+            has_classes = grounding.predicates[name].classes is not None
+            marginals[name] = torch.softmax(given, dim=-1) if has_classes else torch.sigmoid(given)
+            observed = self.observed.get(name)
+            if observed is not None and observed.where is not None:
+                where = observed.where[..., None] if has_classes else observed.where
+                marginals[name] = torch.where(where, observed.probability, marginals[name])
+        return marginals
+
+
+def read_inputs(
+    grounding: Grounding,
+    logits: Mapping[str, Tensor],
+    evidence: Mapping[str, Observation] | None,
+    mask: Mapping[str, Tensor] | None,
+) -> GroundInputs:
+    """Check what a layer is given and bring it into one form."""
+    evidence, mask = evidence or {}, mask or {}
+    for name in (*logits, *evidence):
+        if name not in grounding.predicates:
+            raise unknown_name("predicate", name, grounding.predicates)
+    missing = [name for name in grounding.used if name not in logits and name not in evidence]
+    if missing:
+        name = min(missing)
+        what = "evidence, since it is closed" if name in grounding.closed else "logits or evidence"
+        raise DataError(f"predicate {name} has no {what}, but occurs in: {_formula_with(grounding, name)}")
+    open_names = [name for name in logits if not isinstance(evidence.get(name), Tensor)]
+    for name in grounding.closed & set(open_names):
+        if name in evidence or name in grounding.used:
+            raise DataError(f"predicate {name} is closed: all its atoms are evidence, observed everywhere")
+    batch = _read_batch(grounding, logits)
+    if not logits and not evidence:
+        raise DataError("there are no logits and no evidence")
+    some = next(iter(logits.values()), None)
+    dtype = torch.get_default_dtype() if some is None else some.dtype
+    device = torch.device("cpu") if some is None else some.device
+    sizes = {type_name: (size, "its domain") for type_name, size in grounding.given_sizes.items()}
+    for name, tensor in logits.items():
+        declaration, shape = grounding.predicates[name], tuple(tensor.shape)
+        if declaration.classes is not None and shape[-1] != len(declaration.classes):
+            expected = f"{len(declaration.classes)} classes in the last dimension"
+            raise _shape_error(grounding, declaration, expected, shape)
+        _read_sizes(grounding, name, shape, len(batch), sizes)
+        if not tensor.is_floating_point():
+            raise DataError(f"logits of {name} must be floating-point, got {tensor.dtype}")
+        if not torch.compiler.is_compiling() and bool(torch.isnan(tensor).any()):
+            raise DataError(f"logits of {name} hold NaN; check what the network gives before this layer")
+    observed = {name: _read_evidence(grounding, name, given, sizes, batch, dtype) for name, given in evidence.items()}
+    masks = {
+        type_name: _read_mask(grounding, type_name, given, sizes, batch, dtype) for type_name, given in mask.items()
+    }
+    flat = {name: _flatten_batch(logits[name], len(batch)) for name in open_names}
+    batched = set(flat) if batch else set()
+    batched |= {
+        name for name, known in observed.items() if known.probability.ndim > _count_dims(grounding.predicates[name])
+    }
+    input_shape = InputShape(
+        tuple(sorted((type_name, sizes[type_name][0]) for type_name in grounding.types if type_name in sizes)),
+        frozenset(batched),
+        frozenset(type_name for type_name, given in masks.items() if given.ndim == 2),
+        frozenset(name for name, known in observed.items() if known.where is None),
+    )
+    return GroundInputs(flat, observed, masks, batch, input_shape, dtype, device)
+
+
+def _count_dims(declaration: PredicateDeclaration) -> int:
+    """Return how many dimensions the logits of a predicate have after those of the batch."""
+    return declaration.arity + (declaration.classes is not None)
+
+
+def _formula_with(grounding: Grounding, name: str) -> str:
+    for ground_formula in grounding.formulas:
+        for unit in units(ground_formula.formula):
+            if not isinstance(unit, Comparison) and unit.predicate == name:
+                return str(ground_formula.formula)
+    return "no formula"
+
+
+def _shape_error(
+    grounding: Grounding, declaration: PredicateDeclaration, expected: str, shape: tuple[int, ...]
+) -> DataError:
+    formula = _formula_with(grounding, declaration.name)
+    return DataError(f"{declaration} expects {expected}, got the shape {list(shape)}, in: {formula}")
+
+
+def _read_batch(grounding: Grounding, logits: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """Return what comes before the arguments; all logits agree on it."""
+    batches: dict[tuple[int, ...], str] = {}
+    for name, tensor in logits.items():
+        declaration, shape = grounding.predicates[name], tuple(tensor.shape)
+        lead = tensor.ndim - _count_dims(declaration)
+        if lead < 0:
+            raise _shape_error(grounding, declaration, f"at least {_count_dims(declaration)} dimensions", shape)
+        batches.setdefault(shape[:lead], name)
+    if len(batches) > 1:
+        (one, first), (other, second) = list(batches.items())[:2]
+        raise DataError(f"the batch of {first} is {list(one)} and that of {second} {list(other)}; they must agree")
+    return next(iter(batches), ())
+
+
+def _read_sizes(
+    grounding: Grounding, name: str, shape: tuple[int, ...], lead: int, sizes: dict[str, tuple[int, str]]
+) -> None:
+    """Take the sizes of types from a predicate's tensor, or check them against what the first with a type said."""
+    declaration = grounding.predicates[name]
+    for position, type_name in enumerate(declaration.types):
+        size = shape[lead + position]
+        expected, origin = sizes.setdefault(type_name, (size, f"argument {position + 1} of {name}"))
+        if size != expected:
+            wanted = f"size {expected} for type {type_name} at argument {position + 1}, as {origin} has"
+            raise _shape_error(grounding, declaration, wanted, shape)
+        if size == 0:
+            raise DataError(f"type {type_name} has no entities: {name} has the shape {list(shape)}")
+
+
+def _flatten_batch(tensor: Tensor, lead: int) -> Tensor:
+    return tensor.reshape(-1, *tensor.shape[lead:]) if lead > 1 else tensor
+
+
+def _read_evidence(
+    grounding: Grounding,
+    name: str,
+    observation: Observation,
+    sizes: dict[str, tuple[int, str]],
+    batch: tuple[int, ...],
+    dtype: torch.dtype,
+) -> Observed:
+    declaration = grounding.predicates[name]
+    values, where = observation if isinstance(observation, tuple) else (observation, None)
+    if where is not None and (where.dtype != torch.bool or where.shape != values.shape):
+        raise DataError(f"evidence of {name} is (values, observed), both of one shape and observed boolean")
+    lead = values.ndim - declaration.arity
+    if lead < 0 or (lead > 0 and tuple(values.shape[:lead]) != batch):
+        raise DataError(
+            f"evidence of {declaration} has the shape {list(values.shape)}, expected {declaration.arity} dimensions "
+            f"{'after those of the batch ' + str(list(batch)) if batch else ''}and class indices where it has classes"
+        )
+    _read_sizes(grounding, name, tuple(values.shape), lead, sizes)
+    values = _flatten_batch(values, lead)
+    if declaration.classes is None:
+        if values.dtype != torch.bool:
+            raise DataError(f"evidence of {name} must be boolean, got {values.dtype}")
+        probability = values.to(dtype)
+    else:
+        if values.is_floating_point() or values.dtype == torch.bool:
+            raise DataError(f"evidence of {name} must be class indices, got {values.dtype}")
+        if bool(((values < 0) | (values >= len(declaration.classes))).any()):
+            raise DataError(f"evidence of {name} must be class indices below {len(declaration.classes)}")
+        probability = torch.nn.functional.one_hot(values.long(), len(declaration.classes)).to(dtype)
+    return Observed(probability, None if where is None else _flatten_batch(where, lead))
+
+
+def _read_mask(
+    grounding: Grounding,
+    type_name: str,
+    mask: Tensor,
+    sizes: dict[str, tuple[int, str]],
+    batch: tuple[int, ...],
+    dtype: torch.dtype,
+) -> Tensor:
+    if type_name not in grounding.types:
+        raise unknown_name("type", type_name, grounding.types)
+    if mask.dtype != torch.bool or tuple(mask.shape[:-1]) not in ((), batch) or mask.ndim == 0:
+        raise DataError(
+            f"the mask of type {type_name} is boolean, of shape {[*batch, 'N']} or ['N'], "
+            f"got {mask.dtype} {list(mask.shape)}"
+        )
+    expected, origin = sizes.setdefault(type_name, (mask.shape[-1], "its mask"))
+    if mask.shape[-1] != expected:
+        raise DataError(
+            f"the mask of type {type_name} has {mask.shape[-1]} entities, expected {expected} as {origin} has"
+        )
+    return _flatten_batch(mask, mask.ndim - 1).to(dtype)
