@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from rulewright import read_facts, read_rules, write_facts
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, FileError, RulewrightError, UnknownNameError
-from rulewright.io import FACT_FORMATS, RULE_FORMATS, holds_rules, write_rules
+from rulewright.io import FACT_FORMATS, FORMATS, RULE_FORMATS, holds_rules, write_rules
 from rulewright.logic import parse_rules
 
 DOCRED = [
@@ -153,3 +154,13 @@ def test_no_reader_crashes_on_anything(content, tmp_path_factory):
                 read(path, format=each)
             except RulewrightError as error:
                 assert not re.search(r"\n", str(error)), str(error)
+
+
+def test_the_table_names_functions_that_exist_and_is_documented():
+    documented = (Path(__file__).parents[2] / "docs/formats.md").read_text()
+    for format in FORMATS:
+        assert format.read or format.write
+        for function in filter(None, (format.read, format.write, format.convert)):
+            assert callable(format.load(function))
+        assert f"`{format.name}`" in documented
+        assert all(f"`{ending}`" in documented for ending in format.endings)

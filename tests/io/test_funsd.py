@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rulewright.errors import DataError, FileError, ParseError, RulewrightError
 from rulewright.io.funsd import LABELS, Block, Form, Word, read, read_form, to_knowledge_base
-from rulewright.io.json_shape import Box
+from rulewright.io.scenes import PixelBox
 
 DATA = Path(os.environ.get("RULEWRIGHT_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
 needs_funsd = pytest.mark.skipif(not (DATA / "funsd").is_dir(), reason="needs FUNSD: set RULEWRIGHT_DATA")
@@ -38,7 +38,7 @@ VALID = {
         {"id": 1, "box": BOX, "text": "", "label": "other", "words": [], "linking": []},
     ]
 }
-A_BOX = Box(1, 2, 30, 40)
+A_BOX = PixelBox(1, 2, 30, 40)
 BLOCKS = (
     Block(4, "question", (Word("Date:", A_BOX),), ((4, 0),), A_BOX),
     Block(0, "answer", (Word("May", A_BOX), Word("2", A_BOX)), ((4, 0),), A_BOX),

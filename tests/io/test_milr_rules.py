@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rulewright.errors import FileError, ParseError, RulewrightError
-from rulewright.io import milr_rules
+from rulewright.io.mined_rules import parse_milr, read_milr
 from rulewright.logic import Chain, Step
 
 DATA = Path(os.environ.get("RULEWRIGHT_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
@@ -24,7 +24,7 @@ def chains(rules):
 
 
 def test_mined_and_gold_lines_may_stand_together():
-    rules = milr_rules.parse("""
+    rules = parse_milr("""
         ['head_of_state'] -> citizen_of : 0.5
         ["in0", 'anti_gpe0'] -> in0-x : 1.0
 
@@ -43,7 +43,7 @@ def test_mined_and_gold_lines_may_stand_together():
 
 
 def test_an_inverse_head_mirrors_the_rule():
-    rules = milr_rules.parse("['a', 'anti_b'] -> anti_c : 0.5")
+    rules = parse_milr("['a', 'anti_b'] -> anti_c : 0.5")
     assert chains(rules) == [Chain("c", (Step("b"), Step("a", inverse=True)))]
 
 
@@ -52,7 +52,7 @@ def test_what_is_written_is_read(rules):
     def line(body, head, confidence):
         return f"{[('anti_' if step.inverse else '') + step.relation for step in body]} -> {head} : {confidence}"
 
-    read = milr_rules.parse("\n".join(line(*rule) for rule in rules))
+    read = parse_milr("\n".join(line(*rule) for rule in rules))
     assert chains(read) == [Chain(head, tuple(body)) for body, head, _ in rules]
     assert [rule.confidence for rule in read.rules] == [confidence for *_, confidence in rules]
 
@@ -78,7 +78,7 @@ def test_what_is_written_is_read(rules):
 )
 def test_a_bad_line_is_reported_by_its_number(line, message):
     with pytest.raises(ParseError) as caught:
-        milr_rules.parse(f"['a'] -> b : 0.5\n\n{line}\n", file="mined.txt")
+        parse_milr(f"['a'] -> b : 0.5\n\n{line}\n", file="mined.txt")
     assert str(caught.value).startswith("mined.txt:3: ")
     assert message in str(caught.value)
     assert len(str(caught.value)) < 200
@@ -89,18 +89,18 @@ def test_files_that_hold_no_rules(tmp_path, content):
     path = tmp_path / "mined.txt"
     path.write_bytes(content)
     with pytest.raises(ParseError, match=r"mined\.txt"):
-        milr_rules.read(path)
+        read_milr(path)
 
 
 def test_a_missing_file(tmp_path):
     with pytest.raises(FileError):
-        milr_rules.read(tmp_path / "none.txt")
+        read_milr(tmp_path / "none.txt")
 
 
 @given(st.text() | st.text("[]'\"anti_~->: 0.19\n", max_size=40))
 def test_any_text_is_rules_or_an_error_of_ours(text):
     try:
-        milr_rules.parse(text)
+        parse_milr(text)
     except RulewrightError as error:
         assert "\n" not in str(error)
 
@@ -115,7 +115,7 @@ def test_any_text_is_rules_or_an_error_of_ours(text):
     ],
 )
 def test_published_rules(file, count):
-    rules = milr_rules.read(DATA / file)
+    rules = read_milr(DATA / file)
     assert len(rules.rules) == len({rule.canonical() for rule in rules.rules}) == count
     assert None not in chains(rules)
 
@@ -128,5 +128,5 @@ def test_gold_rules_say_the_same_as_their_numbers():
         return Step(relations[number % 65], inverse=number >= 65)
 
     numbered = json.loads((DATA / "dwie/dwie.grules.json").read_text())
-    gold = milr_rules.read(DATA / "dwie/dwie.grules.txt")
+    gold = read_milr(DATA / "dwie/dwie.grules.txt")
     assert chains(gold) == [Chain(relations[head], tuple(map(step, body))) for head, body in numbered]

@@ -9,7 +9,8 @@ from strategies import names
 
 from rulewright import read_rules
 from rulewright.errors import DataError, ParseError, RulewrightError
-from rulewright.io import amie, anyburl, holds_rules, write_rules
+from rulewright.io import holds_rules, write_rules
+from rulewright.io.mined_rules import parse_amie, parse_anyburl, write_amie_line, write_anyburl_line
 from rulewright.logic import Annotations, Atom, Rule, RuleSet, Symbol, Variable, parse_rule, parse_rules
 
 ANYBURL = (
@@ -50,7 +51,7 @@ def test_amie(tmp_path):
 
 
 def test_one_blank_between_terms_will_do():
-    assert amie.parse("?a p ?b ?b q ?c => ?a r ?c").rules == (parse_rule("r(A, C) :- p(A, B), q(B, C)."),)
+    assert parse_amie("?a p ?b ?b q ?c => ?a r ?c").rules == (parse_rule("r(A, C) :- p(A, B), q(B, C)."),)
 
 
 def test_facts_are_no_rules(tmp_path):
@@ -90,8 +91,9 @@ def test_what_is_written_is_read_or_refused(tmp_path_factory, rule, format):
 
 
 @settings(max_examples=50)
-@given(conjunctive_rules(), st.sampled_from([anyburl, amie]))
-def test_plain_names_are_never_refused(rule, module):
+@given(conjunctive_rules(), st.sampled_from([(parse_anyburl, write_anyburl_line), (parse_amie, write_amie_line)]))
+def test_plain_names_are_never_refused(rule, functions):
+    parse, write_line = functions
     plain = {
         name: f"n{place}"
         for place, name in enumerate(sorted({str(part.predicate) for part in (rule.head, *rule.body)}))
@@ -102,10 +104,10 @@ def test_plain_names_are_never_refused(rule, module):
         return Atom(plain[str(atom.predicate)], args)
 
     simple = Rule(renamed(rule.head), tuple(map(renamed, rule.body)), rule.confidence, rule.annotations)
-    assert module.parse(module.line(simple)).rules[0].canonical() == simple.canonical()
+    assert parse(write_line(simple)).rules[0].canonical() == simple.canonical()
 
 
-@pytest.mark.parametrize("module", [anyburl, amie])
+@pytest.mark.parametrize("write_line", [write_anyburl_line, write_amie_line])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -118,14 +120,14 @@ def test_plain_names_are_never_refused(rule, module):
         ("p(X, '') :- q(X, Y). @{support: 1, body: 1}", "would be misread"),
     ],
 )
-def test_what_cannot_be_said_is_refused(module, text, message):
+def test_what_cannot_be_said_is_refused(write_line, text, message):
     with pytest.raises(DataError, match=message):
-        module.line(parse_rules(text)[0])
+        write_line(parse_rules(text)[0])
 
 
 def test_anyburl_needs_counts():
     with pytest.raises(DataError, match="counts body and support, which are missing"):
-        anyburl.line(parse_rule("p(X, Y) :- q(X, Y)."))
+        write_anyburl_line(parse_rule("p(X, Y) :- q(X, Y)."))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_anyburl_needs_counts():
 )
 def test_a_bad_line_of_anyburl(line, message):
     with pytest.raises(ParseError) as caught:
-        anyburl.parse(f"1\t1\t0.5\tr(X,Y) <= s(X,Y)\n{line}", file="rules-10")
+        parse_anyburl(f"1\t1\t0.5\tr(X,Y) <= s(X,Y)\n{line}", file="rules-10")
     assert str(caught.value).startswith("rules-10:2: ")
     assert message in str(caught.value)
 
@@ -162,15 +164,15 @@ def test_a_bad_line_of_anyburl(line, message):
 )
 def test_a_bad_line_of_amie(line, message):
     with pytest.raises(ParseError) as caught:
-        amie.parse(f"?a  r  ?b   => ?a  s  ?b\t0.5\n{line}", file="amie.tsv")
+        parse_amie(f"?a  r  ?b   => ?a  s  ?b\t0.5\n{line}", file="amie.tsv")
     assert str(caught.value).startswith("amie.tsv:2: ")
     assert message in str(caught.value)
 
 
 @given(st.text() | st.text("?ab =>\t\n01.<(),XY", max_size=50))
 def test_any_text_is_rules_or_an_error_of_ours(text):
-    for module in (anyburl, amie):
+    for parse in (parse_anyburl, parse_amie):
         try:
-            module.parse(text)
+            parse(text)
         except RulewrightError as error:
             assert "\n" not in str(error)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.io import read_facts
-from rulewright.io.json_shape import Box
-from rulewright.io.scenes import SceneRelation, read_gqa, read_visual_genome, to_knowledge_base, without_rare
+from rulewright.io.scenes import PixelBox, SceneRelation, read_gqa, read_visual_genome, to_knowledge_base, without_rare
 
 GQA = {
     "2407890": {
@@ -61,7 +60,7 @@ def test_gqa(tmp_path: Path) -> None:
         ("2407890", "val", 2),
         ("1", "val", 0),
     ]
-    assert scenes[0].objects[0].box == Box(1, 2, 11, 22)
+    assert scenes[0].objects[0].box == PixelBox(1, 2, 11, 22)
     assert scenes[0].relations == (SceneRelation(0, "to the left of", 1),)
     train = written(tmp_path, "train_sceneGraphs.json", GQA)
     assert read_facts(train, format="gqa").tuples("to the left of") == [("2407890#271881", "2407890#32452")]

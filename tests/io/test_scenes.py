@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rulewright.errors import DataError, FileError, ParseError, RulewrightError
-from rulewright.io.json_shape import Box
 from rulewright.io.scenes import (
+    PixelBox,
     Scene,
     SceneObject,
     SceneRelation,
@@ -39,10 +39,10 @@ SCENES = (
     Scene(
         "a.jpg",
         "train",
-        (SceneObject("0", "person", Box(30, 10, 40, 20)), SceneObject("1", "face", Box(31, 11, 32, 12))),
+        (SceneObject("0", "person", PixelBox(30, 10, 40, 20)), SceneObject("1", "face", PixelBox(31, 11, 32, 12))),
         (SceneRelation(0, "has", 1), SceneRelation(1, "face", 0), SceneRelation(0, "has", 1)),
     ),
-    Scene("b.jpg", "test", (SceneObject("0", "hat", Box(3, 1, 4, 2)),), (SceneRelation(0, "on", 0),)),
+    Scene("b.jpg", "test", (SceneObject("0", "hat", PixelBox(3, 1, 4, 2)),), (SceneRelation(0, "on", 0),)),
 )
 
 PERSON = {"category": 0, "bbox": [10, 20, 30, 40]}

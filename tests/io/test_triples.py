@@ -167,7 +167,7 @@ def test_arbitrary_bytes_never_crash(content, tmp_path_factory):
 def test_what_triples_cannot_say_is_refused(tmp_path):
     path = tmp_path / "out.tsv"
     for facts, reason in [
-        ([("age", "ann", 3)], "not a relation of two entities"),
+        ([("age", "ann", 3)], "no place for facts of predicate age"),
         ([("p", "a\tb", "c")], "cannot stand in a TSV"),
     ]:
         with pytest.raises(DataError, match=reason):

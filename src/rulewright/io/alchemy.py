@@ -28,11 +28,12 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.data.builder import MAIN
 from rulewright.errors import DataError, ParseError, unknown_name
-from rulewright.files import read_text, write_text
+from rulewright.files import STDIO, read_text, write_text
 from rulewright.io.mln_formulas import (
     NAME,
     QUANTIFIERS,
@@ -232,8 +233,6 @@ def _is_clause(formula: Formula, positive: bool) -> bool:
             return True
 
 
-__all__ = ["db_text", "mln_text", "read_db", "read_mln", "write_db", "write_mln"]
-
 MOST_COUNTED = 1_000_000
 """The most constants that ``{first,...,last}`` may stand for."""
 
@@ -281,6 +280,12 @@ def read_db(
         builder.entity(name, type=kind)
     add_ground_atoms(_cursor(path), builder, known, split=MAIN)
     return builder.build()
+
+
+def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
+    """Read a ``.db`` file with the predicates of the ``.mln`` file of the same name, where there is one."""
+    network = Path(path).with_suffix(".mln")
+    return read_db(path, mln=network if os.fspath(path) != STDIO and network.exists() else None)
 
 
 def write_mln(rules: RuleSet, path: str | os.PathLike[str]) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
@@ -55,6 +56,16 @@ class Span(NamedTuple):
 def read(path: str | os.PathLike[str], *, columns: Sequence[str] = COLUMNS) -> tuple[Sentence, ...]:
     """Read the sentences of a file whose lines hold ``columns``: token, pos, chunk, tag and ``_`` for any other."""
     return parse(read_text(path), columns=columns, file=os.fspath(path))
+
+
+def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
+    """Read the facts of a file, or of a folder with ``eng.train``, which holds the main facts, ``eng.testa``, …"""
+    if not Path(path).is_dir():
+        return to_knowledge_base(read(path))
+    endings = (".train", ".testa", ".testb")
+    files = {file.suffix[1:]: file for file in sorted(Path(path).iterdir()) if file.suffix in endings}
+    parts = {split: read(file) for split, file in files.items()}
+    return to_knowledge_base(parts.pop("train"), splits=parts)
 
 
 def parse(text: str, *, columns: Sequence[str] = COLUMNS, file: str | None = None) -> tuple[Sentence, ...]:

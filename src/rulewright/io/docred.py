@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.files import write_text
+from rulewright.io.formats import split_files
 from rulewright.io.json_shape import Json, dumped, load, shortened
 from rulewright.logic import PredicateDeclaration
 
@@ -100,6 +102,14 @@ def read_documents(path: str | os.PathLike[str]) -> tuple[Document, ...]:
             )
         documents[title] = _document(title, item.called(f"document {number} ({shortened(title)})"))
     return tuple(documents.values())
+
+
+def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
+    """Read the facts of a file of documents, or of a folder with a file for each split."""
+    if not Path(path).is_dir():
+        return to_knowledge_base(read_documents(path))
+    parts = {split: read_documents(file) for split, file in split_files(Path(path), (".json",)).items()}
+    return to_knowledge_base(parts.pop(""), splits=parts)
 
 
 def _document(title: str, item: Json) -> Document:

@@ -1,202 +1,86 @@
-"""The reader or writer for each format of facts and rules."""
+"""The table of formats, which of them a file or folder is in, and reading and writing by that table.
+
+The modules of the formats load on first use; they in turn find here what several of them share.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Literal
 
-from rulewright.data import KnowledgeBase
+from rulewright.data import KnowledgeBase, signature
 from rulewright.errors import DataError, FileError, unknown_name
 from rulewright.files import STDIO, read_bytes, read_text, write_text
-from rulewright.io import detection
-from rulewright.io.detection import Source, conll_files, plain_suffix, split_files
 from rulewright.logic import RuleSet, parse_rules
 
-
-def _facts(path: Source) -> KnowledgeBase:
-    from rulewright.io import facts
-
-    return facts.read(path)
-
-
-def _triples(path: Source) -> KnowledgeBase:
-    from rulewright.io import triples
-
-    if Path(path).is_dir():
-        return triples.read_splits(split_files(Path(path), (".tsv", ".txt", ".csv")))
-    return triples.read(path)
-
-
-def _alchemy_db(path: Source) -> KnowledgeBase:
-    from rulewright.io import alchemy
-
-    network = Path(path).with_suffix(".mln")
-    return alchemy.read_db(path, mln=network if os.fspath(path) != STDIO and network.exists() else None)
-
-
-def _mln_folder(path: Source) -> KnowledgeBase:
-    from rulewright.io import mln_folder
-
-    return mln_folder.read(path)
-
-
-def _docred(path: Source) -> KnowledgeBase:
-    from rulewright.io import docred
-
-    if not Path(path).is_dir():
-        return docred.to_knowledge_base(docred.read_documents(path))
-    parts = {name: docred.read_documents(file) for name, file in split_files(Path(path), (".json",)).items()}
-    return docred.to_knowledge_base(parts.pop(""), splits=parts)
-
-
-def _scenes(path: Source) -> KnowledgeBase:
-    from rulewright.io import scenes
-
-    return scenes.to_knowledge_base(scenes.read_tidy(path))
-
-
-def _vrd(path: Source) -> KnowledgeBase:
-    from rulewright.io import scenes
-
-    return scenes.to_knowledge_base(scenes.read_vrd(path))
-
-
-def _gqa(path: Source) -> KnowledgeBase:
-    from rulewright.io import scenes
-    from rulewright.io import scenes as scene_graphs
-
-    return scenes.to_knowledge_base(scene_graphs.read_gqa(path))
-
-
-def _visual_genome(path: Source) -> KnowledgeBase:
-    from rulewright.io import scenes
-    from rulewright.io import scenes as scene_graphs
-
-    return scenes.to_knowledge_base(scene_graphs.read_visual_genome(path))
-
-
-def _funsd(path: Source) -> KnowledgeBase:
-    from rulewright.io import funsd
-
-    forms = funsd.read(path) if Path(path).is_dir() else (funsd.read_form(path),)
-    if len({form.split for form in forms}) == 1:  # one split alone is what the caller wants to see
-        forms = tuple(replace(form, split=funsd.MAIN_SPLIT) for form in forms)
-    return funsd.to_knowledge_base(forms)
-
-
-def _conll(path: Source) -> KnowledgeBase:
-    from rulewright.io import conll
-
-    if not Path(path).is_dir():
-        return conll.to_knowledge_base(conll.read(path))
-    parts = {name: conll.read(file) for name, file in conll_files(Path(path)).items()}
-    return conll.to_knowledge_base(parts.pop(""), splits=parts)
-
-
-def _prolog(path: Source) -> KnowledgeBase:
-    from rulewright.io import prolog
-
-    return prolog.read(path)
-
-
-def _rdf(path: Source) -> KnowledgeBase:
-    from rulewright.io import rdf
-
-    return rdf.read(path)
-
-
-def _parquet(path: Source) -> KnowledgeBase:
-    from rulewright.io import frames
-
-    return frames.read_parquet(path)
-
-
-def _jsonl(path: Source) -> KnowledgeBase:
-    from rulewright.io import jsonl
-
-    return jsonl.read(path)
-
-
-FACT_FORMATS: Mapping[str, Callable[[Source], KnowledgeBase]] = {
-    "facts": _facts,
-    "triples": _triples,
-    "jsonl": _jsonl,
-    "rdf": _rdf,
-    "parquet": _parquet,
-    "prolog": _prolog,
-    "alchemy": _alchemy_db,
-    "mln-folder": _mln_folder,
-    "docred": _docred,
-    "scenes": _scenes,
-    "vrd": _vrd,
-    "gqa": _gqa,
-    "visual-genome": _visual_genome,
-    "funsd": _funsd,
-    "conll": _conll,
-}
-"""The readers of facts by the name of their format."""
-
-
-def _rules(path: Source) -> RuleSet:
-    return parse_rules(read_text(path), file=os.fspath(path))
-
-
-def _alchemy_mln(path: Source) -> RuleSet:
-    from rulewright.io import alchemy
-
-    return alchemy.read_mln(path)
-
-
-def _mln_rules(path: Source) -> RuleSet:
-    from rulewright.io import mln_folder
-
-    return mln_folder.read_rules(path)
-
-
-def _milr_rules(path: Source) -> RuleSet:
-    from rulewright.io import milr_rules
-
-    return milr_rules.read(path)
-
-
-def _prolog_rules(path: Source) -> RuleSet:
-    from rulewright.io import prolog
-
-    return prolog.read_rules(path)
-
-
-def _jsonl_rules(path: Source) -> RuleSet:
-    from rulewright.io import jsonl
-
-    return jsonl.read_rules(path)
-
-
-def _anyburl(path: Source) -> RuleSet:
-    from rulewright.io import anyburl
-
-    return anyburl.read(path)
-
-
-def _amie(path: Source) -> RuleSet:
-    from rulewright.io import amie
-
-    return amie.read(path)
-
-
-RULE_FORMATS: Mapping[str, Callable[[Source], RuleSet]] = {
-    "rules": _rules,
-    "mln": _alchemy_mln,
-    "mln-rules": _mln_rules,
-    "milr-rules": _milr_rules,
-    "anyburl": _anyburl,
-    "amie": _amie,
-    "prolog-rules": _prolog_rules,
-    "jsonl-rules": _jsonl_rules,
-}
-"""The readers of rules by the name of their format."""
+Source = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of facts or of rules.
+
+    ``read`` and ``write`` name functions of ``module``, and ``convert`` the one that turns what was read into a
+    knowledge base. A name that ends in one of ``endings`` is of this format; in a ``.txt`` the content decides.
+    """
+
+    name: str
+    contents: Literal["facts", "rules"]
+    description: str
+    module: str
+    read: str | None = None
+    write: str | None = None
+    endings: tuple[str, ...] = ()
+    convert: str | None = None
+
+    def load(self, function: str) -> Callable[..., Any]:
+        """Import one of the functions."""
+        loaded: Callable[..., Any] = getattr(import_module(f"rulewright.io.{self.module}"), function)
+        return loaded
+
+
+_TO_KB = "to_knowledge_base"
+_CONLL_ENDINGS = (".conll", ".train", ".testa", ".testb")
+FORMATS = (
+    Format("facts", "facts", "facts of any arity, worlds and splits", "facts", "read", "write", (".facts",)),
+    Format("triples", "facts", "head, relation, tail in columns", "triples", "read", "write", (".tsv", ".csv", ".txt")),
+    Format("jsonl", "facts", "what .facts says, an object to a line", "jsonl", "read", "write", (".jsonl",)),
+    Format("rdf", "facts", "N-Triples and Turtle", "rdf", "read", "write", (".nt", ".ttl")),
+    Format("parquet", "facts", "a table of triples", "frames", "read_parquet", "write_parquet", (".parquet",)),
+    Format("prolog", "facts", "the facts of a Prolog program", "prolog", "read", "write", (".pl",)),
+    Format("alchemy", "facts", "ground atoms of Alchemy", "alchemy", "read_facts", "write_db", (".db",)),
+    Format("mln-folder", "facts", "a folder of predicates, facts, queries and rules", "mln_folder", "read"),
+    Format("docred", "facts", "documents of DocRED and DWIE", "docred", "read_facts"),
+    Format("scenes", "facts", "tables of objects and relations", "scenes", "read_tidy", convert=_TO_KB),
+    Format("vrd", "facts", "scene graphs of VRD", "scenes", "read_vrd", convert=_TO_KB),
+    Format("gqa", "facts", "scene graphs of GQA", "scenes", "read_gqa", convert=_TO_KB),
+    Format("visual-genome", "facts", "scenes of Visual Genome", "scenes", "read_visual_genome", convert=_TO_KB),
+    Format("funsd", "facts", "scanned forms", "funsd", "read_facts"),
+    Format("conll", "facts", "tagged sentences", "conll", "read_facts", endings=_CONLL_ENDINGS),
+    Format("rules", "rules", "the rule language", "formats", "read_rule_language", "write_rule_language", (".rules",)),
+    Format("mln", "rules", "formulas of Alchemy", "alchemy", "read_mln", "write_mln", (".mln",)),
+    Format("mln-rules", "rules", "the rules of an mln-folder", "mln_folder", "read_rules"),
+    Format("milr-rules", "rules", "chain rules of MILR and LogiRE", "mined_rules", "read_milr"),
+    Format("anyburl", "rules", "AnyBURL's lines", "mined_rules", "read_anyburl", "write_anyburl"),
+    Format("amie", "rules", "AMIE's table", "mined_rules", "read_amie", "write_amie"),
+    Format("prolog-rules", "rules", "rules of a Prolog program", "prolog", "read_rules", "write_rules", (".pl",)),
+    Format("jsonl-rules", "rules", "rules, an object to a line", "jsonl", "read_rules", "write_rules", (".jsonl",)),
+    Format("latex", "rules", "an align* environment", "formats", write="write_latex", endings=(".tex",)),
+    Format("english", "rules", "a sentence for each rule", "formats", write="write_english", endings=(".txt",)),
+)
+"""All formats."""
+
+FACT_FORMATS = {format.name: format for format in FORMATS if format.contents == "facts"}
+"""The formats of facts by name."""
+
+RULE_FORMATS = {format.name: format for format in FORMATS if format.contents == "rules"}
+"""The formats of rules by name."""
 
 
 def read_facts(path: Source, *, format: str | None = None) -> KnowledgeBase:
@@ -214,12 +98,12 @@ def read_facts(path: Source, *, format: str | None = None) -> KnowledgeBase:
             copy.write_bytes(read_bytes(STDIO))
             return read_facts(copy)
     if format is None:
-        format = detection.fact_format(path)
+        format = detect_fact_format(path)
         if format is None:
             raise FileError(f"cannot tell the format of {path}; give one of: {', '.join(FACT_FORMATS)}")
-    elif format not in FACT_FORMATS:
-        raise unknown_name("format of facts", format, FACT_FORMATS)
-    return FACT_FORMATS[format](path)
+    content = _read(FACT_FORMATS, "facts", format, path)
+    assert isinstance(content, KnowledgeBase)
+    return content
 
 
 def read_rules(path: Source, *, format: str | None = None) -> RuleSet:
@@ -227,86 +111,86 @@ def read_rules(path: Source, *, format: str | None = None) -> RuleSet:
 
     ``format`` names one of `RULE_FORMATS` where name and content do not tell.
     """
-    if format is None:
-        format = detection.rule_format(path)
-    elif format not in RULE_FORMATS:
-        raise unknown_name("format of rules", format, RULE_FORMATS)
-    return RULE_FORMATS[format](path)
+    content = _read(RULE_FORMATS, "rules", format or detect_rule_format(path), path)
+    assert isinstance(content, RuleSet)
+    return content
+
+
+def _read(formats: dict[str, Format], contents: str, name: str, path: Source) -> object:
+    readable = {name: format for name, format in formats.items() if format.read is not None}
+    if name not in readable:
+        raise unknown_name(f"format of {contents}", name, readable)
+    format = readable[name]
+    content: object = format.load(format.read or "")(path)
+    return content if format.convert is None else format.load(format.convert)(content)
 
 
 def write_facts(kb: KnowledgeBase, path: Source, *, format: str | None = None) -> None:
     """Write facts in the format that the name's ending tells, or in ``format``.
 
-    The endings are .facts, .jsonl, .tsv, .csv, .txt, .parquet, .nt, .ttl, .pl and .db.
+    The endings are .facts, .tsv, .csv, .txt, .jsonl, .nt, .ttl, .parquet, .pl and .db.
     """
-    from rulewright.io import alchemy, facts, frames, jsonl, prolog, rdf, triples
-
-    writers: dict[str, Callable[[KnowledgeBase, Source], None]] = {
-        "facts": facts.write,
-        "jsonl": jsonl.write,
-        "triples": triples.write,
-        "parquet": frames.write_parquet,
-        "rdf": rdf.write,
-        "prolog": prolog.write,
-        "alchemy": alchemy.write_db,
-    }
-    endings = {
-        ".facts": "facts",
-        ".jsonl": "jsonl",
-        **dict.fromkeys((".tsv", ".csv", ".txt"), "triples"),
-        ".parquet": "parquet",
-        **dict.fromkeys((".nt", ".ttl"), "rdf"),
-        ".pl": "prolog",
-        ".db": "alchemy",
-    }
-    _written(path, format, endings, writers, "facts")(kb, path)
+    _write(FACT_FORMATS, "facts", format, kb, path)
 
 
 def write_rules(rules: RuleSet, path: Source, *, format: str | None = None) -> None:
     """Write rules in the format that the name's ending tells, or in ``format``.
 
-    The endings are .rules, .jsonl, .pl, .mln, .tex (LaTeX) and .txt (English); anyburl and amie have none of their own.
+    The endings are .rules, .mln, .pl, .jsonl, .tex (LaTeX) and .txt (English); anyburl and amie have none of their own.
+
+    >>> write_rules(parse_rules("0.9 :: parent_of(X, Y) :- child_of(Y, X)."), folder / "family.txt")
+    >>> print((folder / "family.txt").read_text(), end="")
+    If Y is a child of X, then X is a parent of Y, in 90 % of cases.
     """
-    from rulewright.io import alchemy, amie, anyburl, jsonl, prolog
-    from rulewright.logic.english import english
+    _write(RULE_FORMATS, "rules", format, rules, path)
+
+
+def _write(formats: dict[str, Format], usual: str, name: str | None, content: object, path: Source) -> None:
+    writable = {name: format for name, format in formats.items() if format.write is not None}
+    if name is None:
+        by_ending = {ending: format.name for format in writable.values() for ending in format.endings}
+        ending = plain_suffix(path)
+        if os.fspath(path) != STDIO and ending not in by_ending:
+            raise DataError(f"cannot tell the format of {path}; name it {', '.join(by_ending)} or give the format")
+        name = usual if os.fspath(path) == STDIO else by_ending[ending]
+    if name not in writable:
+        raise unknown_name("format to write", name, writable)
+    writable[name].load(writable[name].write or "")(content, path)
+
+
+def read_rule_language(path: Source) -> RuleSet:
+    """Read a ``.rules`` file."""
+    return parse_rules(read_text(path), file=os.fspath(path))
+
+
+def write_rule_language(rules: RuleSet, path: Source) -> None:
+    """Write a ``.rules`` file."""
+    rules.save(path)
+
+
+def write_latex(rules: RuleSet, path: Source) -> None:
+    """Write rules as LaTeX."""
     from rulewright.logic.latex import latex
 
-    writers: dict[str, Callable[[RuleSet, Source], None]] = {
-        "rules": lambda rules, path: rules.save(path),
-        "jsonl-rules": jsonl.write_rules,
-        "prolog-rules": prolog.write_rules,
-        "mln": alchemy.write_mln,
-        "anyburl": anyburl.write,
-        "amie": amie.write,
-        "latex": lambda rules, path: write_text(path, latex(rules)),
-        "english": lambda rules, path: write_text(path, "".join(f"{english(each)}\n" for each in rules)),
-    }
-    endings = {
-        ".rules": "rules",
-        ".jsonl": "jsonl-rules",
-        ".pl": "prolog-rules",
-        ".mln": "mln",
-        ".tex": "latex",
-        ".txt": "english",
-    }
-    _written(path, format, endings, writers, "rules")(rules, path)
+    write_text(path, latex(rules))
 
 
-def _written(
-    path: Source,
-    format: str | None,
-    endings: Mapping[str, str],
-    writers: Mapping[str, Callable[..., None]],
-    usual: str,
-) -> Callable[..., None]:
-    if format is None:
-        ending = plain_suffix(path)
-        if os.fspath(path) != STDIO and ending not in endings:
-            raise DataError(f"cannot tell the format of {path}; name it {', '.join(endings)} or give the format")
-        format = usual if os.fspath(path) == STDIO else endings[ending]
-    if format not in writers:
-        raise unknown_name("format to write", format, writers)
-    return writers[format]
+def write_english(rules: RuleSet, path: Source) -> None:
+    """Write rules as sentences."""
+    from rulewright.logic.english import english
+
+    write_text(path, "".join(f"{english(statement)}\n" for statement in rules))
+
+
+# Which format a file is in
+
+_ANYBURL = re.compile(r"^\d+\t\d+\t[\d.eE+-]+\t.*\) *<=", re.MULTILINE)
+_AMIE = re.compile(r"^[^\t\n]*\?\w+[^\t\n]*=>[^\t\n]*(\t|$)", re.MULTILINE)
+_MILR = re.compile(r"^(\d+ )?\[.*\] *(->|[\w~])", re.MULTILINE)
+_MLN_CLAUSE = re.compile(r"^-?[\d.]+ .*\)\s+v\s+!?\w+\(", re.MULTILINE)
+_JSON_KEY = re.compile(r'"(?:(rule|formula|template)|predicate|entity)"\s*:')
+_PROLOG_RULE = re.compile(r"^[^%\n]*\)\s*:-", re.MULTILINE)
+_SPLITS = ("graph", "train", "valid", "dev", "test")  # the first there is holds the main facts
 
 
 def holds_rules(path: Source, *, format: str | None = None) -> bool:
@@ -317,4 +201,129 @@ def holds_rules(path: Source, *, format: str | None = None) -> bool:
         return format in RULE_FORMATS
     if os.fspath(path) == STDIO:
         raise DataError("standard input has no name; say what it holds with --from")
-    return not Path(path).is_dir() and detection.holds_rules(Path(path))
+    file = Path(path)
+    ending, name = plain_suffix(file), file.name.removesuffix(".gz")
+    if file.is_dir():
+        return False
+    if ending == ".jsonl":
+        key = _JSON_KEY.search(_read_start(file))
+        return key is not None and key[1] is not None
+    if ending == ".pl":
+        return _PROLOG_RULE.search(_read_start(file)) is not None
+    if _format_of_ending(RULE_FORMATS, ending) or name == "rules" or "rules" in re.split(r"[_-]", Path(name).stem):
+        return True
+    if ending not in ("", ".txt", ".tsv") or not file.is_file():
+        return False
+    start = _read_start(file)
+    return bool(_ANYBURL.search(start) or _AMIE.search(start))
+
+
+def detect_rule_format(path: Source) -> str:
+    """Return the name of the format that a file of rules is in."""
+    if os.fspath(path) == STDIO:
+        return "rules"
+    by_ending = _format_of_ending(RULE_FORMATS, plain_suffix(path))
+    if by_ending is not None:
+        return by_ending
+    plain = Path(os.fspath(path).removesuffix(".gz"))
+    if Path(path).is_dir() or (plain.name == "rules" and plain.with_name("predicates").exists()):
+        return "mln-rules"
+    start = _read_start(path)
+    patterns = {"milr-rules": _MILR, "anyburl": _ANYBURL, "amie": _AMIE, "mln-rules": _MLN_CLAUSE}
+    return next((name for name, pattern in patterns.items() if pattern.search(start)), "rules")
+
+
+def detect_fact_format(path: Source) -> str | None:
+    """Return the name of the format that a file or folder of facts is in, None where nothing tells."""
+    return _detect_folder_format(Path(path)) if Path(path).is_dir() else _detect_file_format(Path(path))
+
+
+def _detect_folder_format(folder: Path) -> str | None:
+    names = {file.name.removesuffix(".gz") for file in folder.iterdir()}
+    if {"predicates", "facts"} <= names:
+        return "mln-folder"
+    if {"objects.tsv", "relations.tsv"} <= names:
+        return "scenes"
+    if any(name.startswith("annotations_") and name.endswith(".json") for name in names):
+        return "vrd"
+    if names & {"training_data", "testing_data", "annotations"}:
+        return "funsd"
+    if any(file.suffix == ".train" for file in folder.iterdir()):
+        return "conll"
+    if split_files(folder, FACT_FORMATS["triples"].endings):
+        return "triples"
+    return "docred" if split_files(folder, (".json",)) else None
+
+
+def _detect_file_format(path: Path) -> str | None:
+    ending = plain_suffix(path)
+    by_ending = _format_of_ending(FACT_FORMATS, ending)
+    if by_ending is not None:
+        return by_ending
+    start = _read_start(path)
+    if re.match(r'\s*\{[^\n]*"(predicate|declare|entity|closed)"\s*:', start):
+        return "jsonl"
+    if ending == ".json" or start.lstrip()[:1] in ("[", "{"):
+        return "funsd" if re.match(r'\s*\{\s*"form"', start) else "docred"
+    line = next((line for line in start.splitlines() if line.strip() and not line.startswith(("%", "//"))), "")
+    if re.match(r"(predicate|closed|shared|world|split|entity)\s", line) or re.search(
+        r"\)\s*(in\s*\{.*\}\s*)?\.\s*(%.*)?$", line
+    ):
+        return "facts"
+    if re.match(r"!?\w+\(.*\)\s*$", line):
+        return "alchemy"
+    if re.match(r"(-DOCSTART-\s|\S+ \S+ \S+ (O|[BIES]-\S+)$)", line):
+        return "conll"
+    return "triples" if line else None
+
+
+def _format_of_ending(formats: dict[str, Format], ending: str) -> str | None:
+    """Return the readable format whose names end so; a .txt may hold anything."""
+    matching = (format.name for format in formats.values() if format.read is not None and ending in format.endings)
+    return None if ending == ".txt" else next(matching, None)
+
+
+def plain_suffix(path: Source) -> str:
+    """Return the ending of a name, without ``.gz``."""
+    return Path(os.fspath(path).removesuffix(".gz")).suffix
+
+
+def _read_start(path: Source) -> str:
+    return read_bytes(path)[:65536].decode("utf-8", errors="replace")
+
+
+# What several formats share
+
+
+def split_files(folder: Path, endings: tuple[str, ...]) -> dict[str, Path]:
+    """Return the files of a folder that hold its splits: under ``""`` the main facts, under their name the others.
+
+    A file belongs to a split when its name starts with it, as ``dev_revised.json`` with dev; a file ``graph`` holds
+    the main facts, and then ``train`` is a split of queries.
+    """
+    by_split: dict[str, Path] = {}
+    for split in _SPLITS:
+        for file in sorted(folder.iterdir()):
+            plain = Path(file.name.removesuffix(".gz"))
+            if plain.suffix in endings and re.split(r"[._-]", plain.stem)[0] == split and split not in by_split:
+                by_split[split] = file
+    main = next(iter(by_split), None)
+    return {"" if split == main else split: file for split, file in by_split.items()}
+
+
+def refuse_all_but_true_facts(kb: KnowledgeBase, format: str, signatures: str = "[en]+") -> None:
+    """Refuse false facts, worlds, splits, and facts whose signature does not match, for a format has no way to say it.
+
+    >>> refuse_all_but_true_facts(KnowledgeBase.from_facts([("tall", "ann")]), "an RDF file", "e[en]")
+    Traceback (most recent call last):
+    ...
+    rulewright.errors.DataError: an RDF file has no place for facts of predicate tall(entity).; write a .facts or .jsonl
+    file instead
+    """
+    way_out = "write a .facts or .jsonl file instead"
+    for name, content in (("observed-false facts", kb.n_false_facts), ("worlds", kb.worlds), ("splits", kb.splits)):
+        if content:
+            raise DataError(f"{format} has no place for {name}; {way_out}")
+    for declaration in kb.predicates.values():
+        if not re.fullmatch(signatures, signature(declaration)) and kb.count(declaration.name):
+            raise DataError(f"{format} has no place for facts of {declaration}; {way_out}")

@@ -20,7 +20,7 @@ from rulewright.data.facts import Column
 from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, MissingExtraError, ParseError
 from rulewright.files import STDIO, file_error
-from rulewright.io.refusals import only_true_facts
+from rulewright.io.formats import refuse_all_but_true_facts
 from rulewright.io.triples import encoded, roles_of_header
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet
 
@@ -76,7 +76,7 @@ def from_tables(tables: Mapping[str, Any]) -> KnowledgeBase:
 def to_tables(kb: KnowledgeBase) -> dict[str, Any]:
     """Return facts of any arity as Polars data frames, one a predicate, with the columns ``arg1``, ``arg2``, …"""
     polars = _polars()
-    only_true_facts(kb, "a data frame")
+    refuse_all_but_true_facts(kb, "a data frame")
     tables = {}
     for name, declaration in kb.predicates.items():
         columns = zip(declaration.types, kb.columns(name), strict=True)
@@ -208,7 +208,7 @@ def _holds_names(column: Column) -> bool:
 
 
 def _triple_columns(kb: KnowledgeBase) -> dict[str, Column]:
-    only_true_facts(kb, "a table of triples", "ee")
+    refuse_all_but_true_facts(kb, "a table of triples", "ee")
     parts: dict[str, list[Column]] = {role: [np.empty(0, dtype=object)] for role in _ROLES}
     for name, declaration in kb.predicates.items():
         if signature(declaration) != "ee":

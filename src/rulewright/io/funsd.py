@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import file_error
-from rulewright.io.json_shape import Box, Json, load, shortened
+from rulewright.io.json_shape import Json, load, shortened
+from rulewright.io.scenes import PixelBox
 from rulewright.logic import PredicateDeclaration
 
 LABELS = ("question", "answer", "header", "other")
@@ -27,7 +28,7 @@ class Word:
     """A word on the page."""
 
     text: str
-    box: Box
+    box: PixelBox
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Block:
     label: str
     words: tuple[Word, ...]
     links: tuple[tuple[int, int], ...]
-    box: Box
+    box: PixelBox
 
     @property
     def text(self) -> str:
@@ -88,6 +89,14 @@ def read(folder: str | os.PathLike[str]) -> tuple[Form, ...]:
         files = _json_files(annotations if annotations.is_dir() else split_folder)
         forms += [read_form(file, split=_split_of(file)) for file in files]
     return tuple(forms)
+
+
+def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
+    """Read the facts of a folder of forms, or of one form."""
+    forms = read(path) if Path(path).is_dir() else (read_form(path),)
+    if len({form.split for form in forms}) == 1:  # one split alone is what the caller wants to see
+        forms = tuple(replace(form, split=MAIN_SPLIT) for form in forms)
+    return to_knowledge_base(forms)
 
 
 def _json_files(folder: Path) -> list[Path]:
@@ -145,9 +154,9 @@ def _link(item: Json, known: dict[int, int]) -> tuple[int, int]:
     return first, second
 
 
-def _box(item: Json) -> Box:
+def _box(item: Json) -> PixelBox:
     left, top, right, bottom = item.integers(4)
-    return Box(left, top, right, bottom)
+    return PixelBox(left, top, right, bottom)
 
 
 def to_knowledge_base(forms: Iterable[Form]) -> KnowledgeBase:
@@ -158,7 +167,7 @@ def to_knowledge_base(forms: Iterable[Form]) -> KnowledgeBase:
     a word ``form#id.position text``; both stand in the order of the file. The facts of the split train are the main
     facts, the others those of their split.
 
-    >>> box = Box(0, 0, 9, 9)
+    >>> box = PixelBox(0, 0, 9, 9)
     >>> question = Block(0, "question", (Word("Date:", box),), ((0, 1),), box)
     >>> answer = Block(1, "answer", (Word("May", box), Word("2", box)), ((0, 1),), box)
     >>> kb = to_knowledge_base([Form("a", (question, answer))])

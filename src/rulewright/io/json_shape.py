@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from rulewright.errors import ParseError
 from rulewright.files import read_text
@@ -191,12 +190,3 @@ def shortened(value: object, *, width: int = 60) -> str:
     """Show a value on one line of limited width."""
     shown = repr(value)
     return shown if len(shown) <= width else f"{shown[: width - 1]}…"
-
-
-class Box(NamedTuple):
-    """A rectangle in pixels; x grows to the right and y downwards."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int

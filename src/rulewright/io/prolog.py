@@ -27,7 +27,7 @@ from typing import NamedTuple
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder, Value
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
-from rulewright.io.refusals import only_true_facts
+from rulewright.io.formats import refuse_all_but_true_facts
 from rulewright.logic import (
     And,
     Atom,
@@ -182,7 +182,7 @@ _WRITTEN: dict[Comparator, str] = {"<": "<", "<=": "=<", ">": ">", ">=": ">=", "
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
     """Write the true facts of one world as a Prolog program; what it cannot say is refused."""
-    only_true_facts(kb, "a Prolog program")
+    refuse_all_but_true_facts(kb, "a Prolog program")
     lines = [f"{_head(name, map(_constant, args))}.\n" for name, args in kb.facts()]
     write_text(path, "".join(lines) or "% no facts\n")
 

@@ -23,7 +23,7 @@ from rulewright.data import ENTITY_TYPE, KnowledgeBase
 from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, MissingExtraError, ParseError
 from rulewright.files import read_bytes, write_text
-from rulewright.io.refusals import only_true_facts
+from rulewright.io.formats import refuse_all_but_true_facts
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
 BASE = "urn:rulewright:"
@@ -60,7 +60,7 @@ def read(path: str | os.PathLike[str], *, base: str = BASE) -> KnowledgeBase:
 def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, base: str = BASE) -> None:
     """Write the facts of a graph: N-Triples, or Turtle where the name ends in ``.ttl``."""
     oxigraph = _oxigraph()
-    only_true_facts(kb, "an RDF file", "e[en]")
+    refuse_all_but_true_facts(kb, "an RDF file", "e[en]")
     format = oxigraph.RdfFormat.N_TRIPLES
     if Path(os.fspath(path).removesuffix(".gz")).suffix == ".ttl":
         format = oxigraph.RdfFormat.TURTLE

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import read_text
-from rulewright.io.json_shape import Box, Json, load, shortened
+from rulewright.io.json_shape import Json, load, shortened
 from rulewright.logic import PredicateDeclaration
 
 MAIN_SPLIT = "train"
@@ -23,13 +23,22 @@ BOX_COLUMNS = ("ymin", "ymax", "xmin", "xmax")
 RELATION_COLUMNS = ("split", "image", "subject_id", "predicate", "object_id")
 
 
+class PixelBox(NamedTuple):
+    """A rectangle in pixels; x grows to the right and y downwards."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
 @dataclass(frozen=True, slots=True)
 class SceneObject:
     """An object of an image: its class is ``label``, its ``id`` is unique within the image."""
 
     id: str
     label: str
-    box: Box | None = None
+    box: PixelBox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +159,7 @@ def _rows(
         yield number, dict(zip(header, cells, strict=True))
 
 
-def _tidy_box(row: Mapping[str, str], file: str, line: int) -> Box | None:
+def _tidy_box(row: Mapping[str, str], file: str, line: int) -> PixelBox | None:
     cells = [row.get(column, "") for column in BOX_COLUMNS]
     if not any(cells):
         return None
@@ -162,7 +171,7 @@ def _tidy_box(row: Mapping[str, str], file: str, line: int) -> Box | None:
             file=file,
             line=line,
         ) from None
-    return Box(left, top, right, bottom)
+    return PixelBox(left, top, right, bottom)
 
 
 def read_vrd(folder: str | os.PathLike[str]) -> tuple[Scene, ...]:
@@ -192,7 +201,7 @@ def _vrd_object(item: Json, classes: tuple[str, ...], draft: _Draft) -> int:
     key = f"{category} {top} {bottom} {left} {right}"
     if key in draft.positions:
         return draft.positions[key]
-    found = SceneObject(str(len(draft.objects)), classes[category], Box(left, top, right, bottom))
+    found = SceneObject(str(len(draft.objects)), classes[category], PixelBox(left, top, right, bottom))
     return draft.add(found, key)
 
 
@@ -348,9 +357,9 @@ def _known(value: Json, key: int | str, place: Mapping[Any, int]) -> int:
     return place[key]
 
 
-def _box(item: Json) -> Box | None:
+def _box(item: Json) -> PixelBox | None:
     sides = [item.get(each) for each in ("x", "y", "w", "h")]
     if any(each is None for each in sides):
         return None
     left, top, width, height = (each.integer() for each in sides if each is not None)
-    return Box(left, top, left + width, top + height)
+    return PixelBox(left, top, left + width, top + height)

@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, Value, signature
+from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, Value
 from rulewright.data.facts import Column
 from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, ParseError
 from rulewright.files import STDIO, decode, file_error, read_bytes, write_text
+from rulewright.io.formats import refuse_all_but_true_facts, split_files
 from rulewright.logic import PredicateDeclaration
 
 ROLES = ("head", "relation", "tail", "world", "_")
@@ -58,7 +59,7 @@ def read(
     columns: Sequence[str] | None = None,
     header: bool | None = None,
 ) -> KnowledgeBase:
-    r"""Read a file of triples, ``-`` for standard input.
+    r"""Read a file of triples, ``-`` for standard input, or a folder with a file for each split.
 
     ``delimiter``, ``columns`` (the role of each, see `ROLES`) and ``header`` are found from the name and the first
     line where they are not given.
@@ -67,7 +68,8 @@ def read(
     >>> read(folder / "family.tsv").tuples("parent_of")
     [('ann', 'bob'), ('bob', 'NA')]
     """
-    return read_splits({"": path}, delimiter=delimiter, columns=columns, header=header)
+    paths = split_files(Path(path), (".tsv", ".txt", ".csv")) if Path(path).is_dir() else {"": path}
+    return read_splits(paths, delimiter=delimiter, columns=columns, header=header)
 
 
 def read_splits(
@@ -94,11 +96,7 @@ def read_splits(
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, delimiter: str | None = None) -> None:
     """Write the true facts of a graph of binary predicates; what a triple cannot say is refused."""
-    if kb.n_false_facts or kb.worlds or kb.splits:
-        raise DataError("triples hold true facts of one world and one split; write a .facts file instead")
-    for declaration in kb.predicates.values():
-        if signature(declaration) != "ee" and kb.count(declaration.name):
-            raise DataError(f"{declaration} is not a relation of two entities; write a .facts file instead")
+    refuse_all_but_true_facts(kb, "a file of triples", "ee")
     rows = [(str(values[0]), name, str(values[1])) for name, values in kb.facts()]
     _write_rows(rows, path, delimiter)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from rulewright.errors import DataError, FileError, ParseError, unknown_name
 from rulewright.files import read_text, write_text
 from rulewright.io import read_rules
-from rulewright.io.detection import rule_format
+from rulewright.io.formats import detect_rule_format
 from rulewright.logic import Rule, RuleSet, Statement, lexer, parse_rules, parse_statement
 from rulewright.logic.ruleset import Usage
 
@@ -78,7 +78,7 @@ class Rulebook:
 
     def reload(self) -> None:
         """Take up the file as it is now; changes that were not saved are gone."""
-        self.editable = rule_format(self.path) == "rules"
+        self.editable = detect_rule_format(self.path) == "rules"
         self._stamp = _stamp(self.path)
         self._on_disk = read_text(self.path)
         text = self._on_disk if self.editable else str(read_rules(self.path))

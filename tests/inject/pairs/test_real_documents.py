@@ -12,15 +12,15 @@ from inject.pairs.plain_pairs import plain_loss, plain_violations
 from real_data import DATA, needs_data
 
 from rulewright.inject import ConsistencyLoss, RuleDecoder, error_types
-from rulewright.io import milr_rules
 from rulewright.io.docred import read_documents
+from rulewright.io.mined_rules import read_milr
 
 pytestmark = needs_data
 
 
 @pytest.fixture(scope="module")
 def rules():
-    return milr_rules.read(DATA / "dwie" / "milr_mined_rules_dwie.txt")
+    return read_milr(DATA / "dwie" / "milr_mined_rules_dwie.txt")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from papers.milr.tiny import tiny_bert
 
 from rulewright.errors import DataError
 from rulewright.io.funsd import Block, Form, Word
-from rulewright.io.json_shape import Box
+from rulewright.io.scenes import PixelBox
 from rulewright.papers.logicmp.form_features import (
     NO_LABEL,
     collate_forms,
@@ -46,7 +46,7 @@ def test_features_follow_the_file():
 
 
 def test_a_block_without_words_has_no_pairs():
-    box = Box(0, 0, 9, 9)
+    box = PixelBox(0, 0, 9, 9)
     form = Form("a", (Block(0, "other", (), (), box), Block(1, "answer", (Word("x", box),), (), box)))
     (found,) = form_features([form], made_vectors)
     assert (found.block.tolist(), found.label.tolist()) == ([1], [1])

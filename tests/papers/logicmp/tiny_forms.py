@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rulewright.io.funsd import LABELS, Block, Form, Word
-from rulewright.io.json_shape import Box
+from rulewright.io.scenes import PixelBox
 from rulewright.papers.logicmp.form_features import FormFeatures, form_features
 
 SIZE = 8
@@ -25,8 +25,8 @@ def random_form(seed: int, *, blocks: int = 5, longest: int = 4, split: str = "t
         words = []
         for place in range(chance.randint(1, longest)):
             start = left + 30 * place
-            words.append(Word(f"w{chance.randrange(20)}", Box(start, top, start + 25, top + 10)))
-        box = Box(left, top, words[-1].box.right, top + 10)
+            words.append(Word(f"w{chance.randrange(20)}", PixelBox(start, top, start + 25, top + 10)))
+        box = PixelBox(left, top, words[-1].box.right, top + 10)
         found.append(Block(number, chance.choice(LABELS), tuple(words), (), box))
     return Form(f"form {seed:03}", tuple(found), split)
 

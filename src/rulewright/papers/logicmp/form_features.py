@@ -108,8 +108,9 @@ def _order(form: Form, order: Order) -> list[int]:
 def reading_order(words: Sequence[Word]) -> list[int]:
     """Order words by lines, from the left within each; a line takes words whose middle lies within its first word.
 
-    >>> from rulewright.io.json_shape import Box
-    >>> reading_order([Word("b", Box(50, 1, 60, 9)), Word("c", Box(0, 20, 9, 28)), Word("a", Box(0, 0, 9, 8))])
+    >>> from rulewright.io.scenes import PixelBox
+    >>> boxes = {"b": PixelBox(50, 1, 60, 9), "c": PixelBox(0, 20, 9, 28), "a": PixelBox(0, 0, 9, 8)}
+    >>> reading_order([Word(text, box) for text, box in boxes.items()])
     [2, 0, 1]
     """
     lines: list[list[int]] = []
