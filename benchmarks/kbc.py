@@ -64,7 +64,7 @@ def growing(facts: int) -> dict[str, float]:
     paths = time.process_time()
     mixture = PathMixture(targets=[name], questions=500).fit(kb)
     learned = time.process_time()
-    scores = evaluate_ranking(mixture, kb, memory=2**24)
+    scores = evaluate_ranking(mixture, kb, memory_limit=2**27)
     ranked = time.process_time()
     return {
         "facts": whole.n_facts,

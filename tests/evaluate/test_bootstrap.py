@@ -79,7 +79,7 @@ def test_luck_is_called_significant_about_as_often_as_it_should():
     ("options", "message"),
     [
         ({"resamples": 0}, "resamples must be >= 1, got 0"),
-        ({"confidence": 1.0}, "confidence must be between 0 and 1, got 1.0"),
+        ({"confidence": 1.0}, "confidence must lie in \\(0, 1\\), got 1.0"),
     ],
 )
 def test_options_out_of_range(options, message):

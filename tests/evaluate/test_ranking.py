@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rulewright import KnowledgeBase
 from rulewright.errors import DataError
 from rulewright.evaluate.classification import average_precision
-from rulewright.evaluate.ranking import evaluate_ranking, hits, positions, reciprocal_ranks
+from rulewright.evaluate.ranking import count_rivals, evaluate_ranking, hits, reciprocal_ranks
 
 
 def plain_places(scores, answer, others):
@@ -34,11 +34,11 @@ questions = st.integers(1, 8).flatmap(
 
 
 @given(questions)
-def test_positions_and_figures_are_those_of_a_plain_count(question):
+def test_rivals_and_figures_are_those_of_a_plain_count(question):
     scores, answer, known = question
     ranks = plain_places(scores, answer, known - {answer})
     row = np.zeros(len(known), dtype=np.int64)
-    higher, equal = positions(np.array([scores]), np.array([answer]), row, np.array(sorted(known), dtype=np.int64))
+    higher, equal = count_rivals(np.array([scores]), np.array([answer]), row, np.array(sorted(known), dtype=np.int64))
     assert (higher[0], equal[0]) == (ranks[0] - 1, len(ranks))
     mean = float(sum(Fraction(1, rank) for rank in ranks) / len(ranks))
     assert reciprocal_ranks(higher, equal)[0] == pytest.approx(mean, abs=1e-12)
@@ -79,7 +79,7 @@ def test_evaluation_is_that_of_nested_loops(drawn, seed, memory):
         return
     kb = train.with_splits({"test": test})
     scorer = Table(kb, seed)
-    found = evaluate_ranking(scorer, kb, memory=memory, auc_pr=True)
+    found = evaluate_ranking(scorer, kb, memory_limit=memory, auc_pr=True)
     reciprocal, pooled, truth = [], [], []
     for name in whole.predicates:
         true = list(zip(*(column.tolist() for column in whole.columns(name)), strict=True))
@@ -114,9 +114,9 @@ def test_unseen_entities_are_counted_and_ranked():
 
 def test_bad_input_is_refused():
     kb = KnowledgeBase.from_triples([("a", "r", "b")])
-    with pytest.raises(DataError, match="ties must be one of"):
+    with pytest.raises(DataError, match="ties must be 'mean', 'optimistic' or 'pessimistic', got 'some'"):
         evaluate_ranking(Table(kb, 0), kb, kb, ties="some")
-    with pytest.raises(DataError, match="no questions"):
+    with pytest.raises(DataError, match="no queries"):
         evaluate_ranking(Table(kb, 0), kb, kb.with_facts({}))
     with pytest.raises(DataError, match="NaN"):
-        positions(np.array([[np.nan, 1.0]]), np.array([1]), np.zeros(0, int), np.zeros(0, int))
+        count_rivals(np.array([[np.nan, 1.0]]), np.array([1]), np.zeros(0, int), np.zeros(0, int))

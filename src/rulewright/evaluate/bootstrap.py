@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import Real, Whole, check_parameter
 from rulewright.errors import DataError
 
 _CHUNK = 1000  # resamples drawn at a time, to bound memory
@@ -55,33 +56,31 @@ def paired_bootstrap(
     ``p = 2 · (1 + min(#{d* ≤ 0}, #{d* ≥ 0})) / (1 + resamples)``, at most 1.
 
     >>> better, worse = np.array([[3.0, 4], [4, 4], [2, 4], [4, 4]]), np.array([[1.0, 4], [2, 4], [1, 4], [3, 4]])
-    >>> found = paired_bootstrap(better, worse, lambda sums: {"accuracy": sums[:, 0] / sums[:, 1]}, resamples=999)
-    >>> found["accuracy"].difference, found["accuracy"].low, found["accuracy"].p_value
+    >>> accuracy = paired_bootstrap(better, worse, lambda sums: {"": sums[:, 0] / sums[:, 1]}, resamples=999)[""]
+    >>> accuracy.difference, accuracy.low, accuracy.p_value
     (0.375, 0.25, 0.002)
     """
     if len(first) != len(second) or len(first) == 0:
         raise DataError(f"a paired comparison needs the same documents twice, got {len(first)} and {len(second)}")
-    if resamples < 1:
-        raise DataError(f"resamples must be >= 1, got {resamples}")
-    if not 0 < confidence < 1:
-        raise DataError(f"confidence must be between 0 and 1, got {confidence}")
+    check_parameter("resamples", resamples, Whole(1))
+    check_parameter("confidence", confidence, Real(0, 1, above=True, below=True))
     generator = np.random.default_rng(seed)
     documents = len(first)
     chances = np.full(documents, 1 / documents)
-    parts: dict[str, list[FloatArray]] = {}
+    differences: dict[str, list[FloatArray]] = {}
     for start in range(0, resamples, _CHUNK):
         times = generator.multinomial(documents, chances, size=min(_CHUNK, resamples - start)).astype(float)
-        ours, theirs = figures(times @ first), figures(times @ second)
-        for name in ours:
-            parts.setdefault(name, []).append((ours[name] - theirs[name]).round(_DIGITS))
-    whole, other = (figures(system.sum(axis=0, keepdims=True)) for system in (first, second))
+        firsts, seconds = figures(times @ first), figures(times @ second)
+        for name in firsts:
+            differences.setdefault(name, []).append((firsts[name] - seconds[name]).round(_DIGITS))
+    firsts, seconds = (figures(system.sum(axis=0, keepdims=True)) for system in (first, second))
     return {
-        name: _difference(float(whole[name][0]), float(other[name][0]), np.concatenate(parts[name]), confidence)
-        for name in whole
+        name: _compare(float(firsts[name][0]), float(seconds[name][0]), np.concatenate(parts), confidence)
+        for name, parts in differences.items()
     }
 
 
-def _difference(first: float, second: float, resampled: FloatArray, confidence: float) -> PairedDifference:
+def _compare(first: float, second: float, resampled: FloatArray, confidence: float) -> PairedDifference:
     defined = resampled[~np.isnan(resampled)]
     count = len(defined)
     difference = first - second

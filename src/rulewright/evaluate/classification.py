@@ -14,7 +14,7 @@ from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.files import read_text
 
-Atom = tuple[str, tuple[str, ...]]
+GroundAtom = tuple[str, tuple[str, ...]]
 
 HEADER = "probability\tlog_odds\tpredicate\targuments"
 """The first line of a file of scores; each further one has an argument a column from the fourth on."""
@@ -54,7 +54,7 @@ class ClassificationScores:
         """Return the figures, for JSON."""
         return {
             **self.pooled.as_dict(),
-            "by_predicate": {name: each.as_dict() for name, each in self.by_predicate.items()},
+            "by_predicate": {name: ranked.as_dict() for name, ranked in self.by_predicate.items()},
         }
 
 
@@ -66,13 +66,13 @@ def average_precision(scores: npt.ArrayLike, truth: npt.ArrayLike) -> float:
     """
     from sklearn.metrics import average_precision_score
 
-    given, true = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=bool)
-    if np.isnan(given).any():
+    values, is_true = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=bool)
+    if np.isnan(values).any():
         raise DataError("a score is NaN, which has no rank")
-    return float(average_precision_score(true, given)) if true.any() else nan
+    return float(average_precision_score(is_true, values)) if is_true.any() else nan
 
 
-def evaluate_classification(predicted: Mapping[Atom, float], gold: KnowledgeBase) -> ClassificationScores:
+def evaluate_classification(predicted: Mapping[GroundAtom, float], gold: KnowledgeBase) -> ClassificationScores:
     """Compare scores with gold atoms, true and false; every gold atom needs a score, others are not looked at.
 
     Any score that grows with the probability serves; log-odds have fewer ties.
@@ -82,31 +82,32 @@ def evaluate_classification(predicted: Mapping[Atom, float], gold: KnowledgeBase
     1.0
     """
     by_predicate: dict[str, Ranked] = {}
-    every: list[float] = []
-    truths: list[bool] = []
+    all_scores: list[float] = []
+    all_truths: list[bool] = []
     known = {name for name, _ in predicted}
     for name in gold.predicates:
         scores: list[float] = []
         truth: list[bool] = []
-        for true in (True, False):
-            for args in gold.tuples(name, truth=true):
+        for is_true in (True, False):
+            for args in gold.tuples(name, truth=is_true):
                 atom = (name, tuple(map(str, args)))
                 if atom not in predicted:
                     if name not in known:
                         raise unknown_name("predicate of predictions", name, known)
                     raise DataError(f"no score for {name}({', '.join(atom[1])}), which gold has")
                 scores.append(predicted[atom])
-                truth.append(true)
+                truth.append(is_true)
         if scores:
             by_predicate[name] = Ranked(len(scores), sum(truth), average_precision(scores, truth))
-        every += scores
-        truths += truth
-    if not every:
+        all_scores += scores
+        all_truths += truth
+    if not all_scores:
         raise DataError("gold has no atoms, true or false, so there is nothing to compare with")
-    return ClassificationScores(Ranked(len(every), sum(truths), average_precision(every, truths)), by_predicate)
+    pooled = Ranked(len(all_scores), sum(all_truths), average_precision(all_scores, all_truths))
+    return ClassificationScores(pooled, by_predicate)
 
 
-def read_scores(path: str | os.PathLike[str]) -> dict[Atom, float]:
+def read_scores(path: str | os.PathLike[str]) -> dict[GroundAtom, float]:
     """Read a file of scores, as ``rulewright infer -o`` writes it: the log-odds of each atom.
 
     >>> file = folder / "scores.tsv"
@@ -118,18 +119,18 @@ def read_scores(path: str | os.PathLike[str]) -> dict[Atom, float]:
     lines = read_text(path).split("\n")
     if lines[0].rstrip("\r") != HEADER:
         raise ParseError(f"expected the header {HEADER!r}, found {lines[0]!r}", file=file, line=1)
-    found: dict[Atom, float] = {}
-    for number, line in enumerate(lines[1:], start=2):
+    scores: dict[GroundAtom, float] = {}
+    for line_number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
         columns = line.rstrip("\r").split("\t")
         if len(columns) < 4:
-            raise ParseError(f"expected four columns or more, found {len(columns)}", file=file, line=number)
+            raise ParseError(f"expected four columns or more, found {len(columns)}", file=file, line=line_number)
         atom = (columns[2], tuple(columns[3:]))
-        if atom in found:
-            raise ParseError(f"{columns[2]}({', '.join(columns[3:])}) has a score already", file=file, line=number)
+        if atom in scores:
+            raise ParseError(f"{columns[2]}({', '.join(columns[3:])}) has a score already", file=file, line=line_number)
         try:
-            found[atom] = float(columns[1])
+            scores[atom] = float(columns[1])
         except ValueError:
-            raise ParseError(f"log-odds are a number, found {columns[1]!r}", file=file, line=number) from None
-    return found
+            raise ParseError(f"log-odds are a number, found {columns[1]!r}", file=file, line=line_number) from None
+    return scores

@@ -1,9 +1,9 @@
-"""The facts of documents as columns of integers: gold ones, predicted ones, and which of them training has seen."""
+"""The facts of documents as sorted columns of integers: gold ones, predicted ones, and those that training has seen."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -11,12 +11,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.data.index import Ids, positions_within, range_starts
 from rulewright.errors import DataError, unknown_name
 from rulewright.io.docred import Document, Prediction, read_documents
-from rulewright.io.json_shape import Json, load
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from rulewright.io.json_shape import load
 
 NamedFact = tuple[str, str, str]
 """The name of a head mention, the name of a tail mention, and their relation."""
@@ -49,14 +47,13 @@ def read_named_facts(path: str | os.PathLike[str]) -> frozenset[NamedFact]:
     items = load(path).items("facts or documents")
     if items and isinstance(items[0].value, dict):
         return named_facts(read_documents(path))
-    return frozenset(_named_fact(item) for item in items)
-
-
-def _named_fact(item: Json) -> NamedFact:
-    texts = item.texts()
-    if len(texts) != 3:
-        raise item.fault(f"must be [head name, tail name, relation], got {len(texts)} strings")
-    return texts[0], texts[1], texts[2]
+    facts = set()
+    for item in items:
+        texts = item.texts()
+        if len(texts) != 3:
+            raise item.fault(f"must be [head name, tail name, relation], got {len(texts)} strings")
+        facts.add((texts[0], texts[1], texts[2]))
+    return frozenset(facts)
 
 
 def check_predictions(
@@ -80,14 +77,15 @@ def check_against(
 ) -> None:
     """Do what `check_predictions` does, with the relations known and a name for what is checked."""
     sizes = {document.title: len(document.entities) for document in documents}
-    for number, each in enumerate(predictions, start=1):
-        problem = _problem(each, sizes, known)
+    for count, prediction in enumerate(predictions, start=1):
+        problem = _find_problem(prediction, sizes, known)
         if problem:
-            shown = f"title {each.title!r}, head {each.head!r}, relation {each.relation!r}, tail {each.tail!r}"
-            raise DataError(f"{called} {number} ({shown}): {problem}")
+            title, head, relation, tail = prediction.title, prediction.head, prediction.relation, prediction.tail
+            shown = f"title {title!r}, head {head!r}, relation {relation!r}, tail {tail!r}"
+            raise DataError(f"{called} {count} ({shown}): {problem}")
 
 
-def _problem(prediction: Prediction, sizes: dict[str, int], relations: frozenset[str] | None) -> str:
+def _find_problem(prediction: Prediction, sizes: dict[str, int], relations: frozenset[str] | None) -> str:
     if prediction.title not in sizes:
         return str(unknown_name("document", prediction.title, sizes))
     size = sizes[prediction.title]
@@ -105,7 +103,7 @@ def _problem(prediction: Prediction, sizes: dict[str, int], relations: frozenset
 def known_relations(
     documents: Sequence[Document], *, train_facts: Iterable[NamedFact] | None, relations: Iterable[str] | None
 ) -> frozenset[str] | None:
-    """Return the relations that may occur; None where nothing tells. Gold facts must keep to ``relations`` too."""
+    """Return the relations that may occur; None where any may. Gold facts must keep to ``relations`` too."""
     if relations is None and train_facts is None:
         return None
     if relations is None:
@@ -124,102 +122,100 @@ def gold_relations(documents: Iterable[Document]) -> frozenset[str]:
 
 
 class FactSpace:
-    """A number for every fact that could hold in some documents, so that a set of facts is a sorted column.
+    """An integer key for every fact that could hold in some documents, so that a set of facts is a sorted column.
 
-    Entities of all documents are counted through; the number is ``(relation · n + head) · n + tail``.
+    Entities of all documents are counted through; the key is ``(relation · n + head) · n + tail``.
     """
 
     def __init__(self, documents: Sequence[Document], relations: Iterable[str]) -> None:
         self.documents = documents
         self.relations = tuple(sorted(set(relations)))
-        self.number_of_relation = {name: number for number, name in enumerate(self.relations)}
-        self.number_of_title = {document.title: number for number, document in enumerate(documents)}
-        if len(self.number_of_title) < len(documents):
+        self.relation_indices = {name: index for index, name in enumerate(self.relations)}
+        self.document_indices = {document.title: index for index, document in enumerate(documents)}
+        if len(self.document_indices) < len(documents):
             titles = [document.title for document in documents]
             twice = next(title for title in titles if titles.count(title) > 1)
             raise DataError(f"two gold documents are titled {twice!r}; titles must differ")
         self.sizes = np.array([len(document.entities) for document in documents], dtype=np.int64)
-        self.first_entity = np.cumsum(self.sizes) - self.sizes
+        self.first_entity = range_starts(self.sizes)
         self.document_of_entity = np.repeat(np.arange(len(documents)), self.sizes)
         self.n_entities = int(self.sizes.sum())
 
-    def gold(self) -> IntArray:
+    def encode_gold(self) -> Ids:
         """Return the gold facts of the documents, each once."""
-        return self._facts(
-            (number, fact.head, self.number_of_relation[fact.relation], fact.tail)
-            for number, document in enumerate(self.documents)
+        return self.encode_predictions(
+            Prediction(document.title, fact.head, fact.relation, fact.tail)
+            for document in self.documents
             for fact in document.facts
         )
 
-    def predicted(self, predictions: Iterable[Prediction]) -> IntArray:
+    def encode_predictions(self, predictions: Iterable[Prediction]) -> Ids:
         """Return predictions that `check_predictions` has passed, each once."""
-        return self._facts(
-            (self.number_of_title[each.title], each.head, self.number_of_relation[each.relation], each.tail)
-            for each in predictions
-        )
-
-    def _facts(self, rows: Iterable[tuple[int, int, int, int]]) -> IntArray:
-        table = np.array(list(rows), dtype=np.int64).reshape(-1, 4)
-        document, head, relation, tail = table.T
+        rows = [
+            (self.document_indices[fact.title], fact.head, self.relation_indices[fact.relation], fact.tail)
+            for fact in predictions
+        ]
+        document, head, relation, tail = np.array(rows, dtype=np.int64).reshape(-1, 4).T
         first = self.first_entity[document]
-        return np.unique(self.numbered(relation, first + head, first + tail))
+        return np.unique(self.encode(relation, first + head, first + tail))
 
-    def numbered(self, relation: int | IntArray, head: IntArray, tail: IntArray) -> IntArray:
-        """Return the numbers of facts."""
+    def encode(self, relation: int | Ids, head: Ids, tail: Ids) -> Ids:
+        """Return the keys of facts."""
         return (relation * self.n_entities + head) * self.n_entities + tail
 
-    def relation(self, facts: IntArray) -> IntArray:
+    def relation_index(self, facts: Ids) -> Ids:
         """Return the relations of facts."""
         return facts // max(1, self.n_entities**2)
 
-    def pair(self, facts: IntArray) -> tuple[IntArray, IntArray]:
+    def entity_pair(self, facts: Ids) -> tuple[Ids, Ids]:
         """Return the heads and tails of facts, counted through all documents."""
         ends = facts % max(1, self.n_entities**2)
         return ends // max(1, self.n_entities), ends % max(1, self.n_entities)
 
-    def document(self, facts: IntArray) -> IntArray:
+    def document_index(self, facts: Ids) -> Ids:
         """Return the documents of facts."""
-        return self.document_of_entity[self.pair(facts)[0]]
+        return self.document_of_entity[self.entity_pair(facts)[0]]
 
-    def of_relation(self, facts: IntArray, relation: str) -> IntArray:
+    def select_relation(self, facts: Ids, relation: str) -> Ids:
         """Return the facts of one relation: a slice, since facts are sorted by relation first."""
-        number = self.number_of_relation[relation]
-        edges = np.array((number, number + 1), dtype=np.int64) * self.n_entities**2
+        index = self.relation_indices[relation]
+        edges = np.array((index, index + 1), dtype=np.int64) * self.n_entities**2
         start, end = np.searchsorted(facts, edges)
         return facts[start:end]
 
 
-def seen_in_training(space: FactSpace, facts: IntArray, train_facts: Iterable[NamedFact]) -> BoolArray:
-    """Tell for every fact whether it stands in the training data under any names of its two entities."""
-    wanted = [each for each in train_facts if each[2] in space.number_of_relation]
-    names: dict[str, int] = {}
-    train = np.array(
-        [
-            (space.number_of_relation[relation], names.setdefault(head, len(names)), names.setdefault(tail, len(names)))
-            for head, tail, relation in wanted
-        ],
-        dtype=np.int64,
-    ).reshape(-1, 3)
-    name_sets = [
-        {names[mention.name] for mention in entity.mentions if mention.name in names}
+def seen_in_training(space: FactSpace, facts: Ids, train_facts: Iterable[NamedFact]) -> npt.NDArray[np.bool_]:
+    """Return for every fact whether it stands in the training data under any names of its two entities."""
+    name_indices: dict[str, int] = {}
+    rows = [
+        (
+            space.relation_indices[relation],
+            name_indices.setdefault(head, len(name_indices)),
+            name_indices.setdefault(tail, len(name_indices)),
+        )
+        for head, tail, relation in train_facts
+        if relation in space.relation_indices
+    ]
+    train_relation, train_head, train_tail = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    entity_names = [
+        {name_indices[mention.name] for mention in entity.mentions if mention.name in name_indices}
         for document in space.documents
         for entity in document.entities
     ]
-    counts = np.array([len(each) for each in name_sets], dtype=np.int64)
-    first = np.cumsum(counts) - counts
-    flat = np.array([name for each in name_sets for name in each], dtype=np.int64)
+    counts = np.array([len(names) for names in entity_names], dtype=np.int64)
+    first = range_starts(counts)
+    flat = np.array([name for names in entity_names for name in names], dtype=np.int64)
     # every fact is repeated for every pair of a name of its head and a name of its tail
-    head, tail = space.pair(facts)
+    head, tail = space.entity_pair(facts)
     pairs = counts[head] * counts[tail]
     fact = np.repeat(np.arange(len(facts)), pairs)
-    place = np.arange(len(fact)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-    tails = counts[tail][fact]
-    head_name = flat[first[head][fact] + place // tails]
-    tail_name = flat[first[tail][fact] + place % tails]
-    n_names = len(names)
-    keys = (space.relation(facts)[fact] * n_names + head_name) * n_names + tail_name
-    found = np.isin(keys, (train[:, 0] * n_names + train[:, 1]) * n_names + train[:, 2])
-    return np.bincount(fact[found], minlength=len(facts)).astype(bool)
+    position, tails = positions_within(pairs), counts[tail][fact]
+    head_name = flat[first[head][fact] + position // tails]
+    tail_name = flat[first[tail][fact] + position % tails]
+    n_names = len(name_indices)
+    keys = (space.relation_index(facts)[fact] * n_names + head_name) * n_names + tail_name
+    is_seen = np.isin(keys, (train_relation * n_names + train_head) * n_names + train_tail)
+    return np.bincount(fact[is_seen], minlength=len(facts)).astype(bool)
 
 
 DistanceUnit = Literal["tokens", "starts", "sentences"]
@@ -261,27 +257,24 @@ class DistanceBuckets:
         return list(zip(self.bounds, (*self.bounds[1:], None), strict=True))
 
 
-class BucketOfFact:
-    """Looks up the range of distance that the two entities of a fact have."""
+def group_by_distance(space: FactSpace, buckets: DistanceBuckets) -> Callable[[Ids], Ids]:
+    """Return a function that gives for facts the index of the range of distance that their entities have."""
+    first_cell = range_starts(space.sizes**2)
+    cells = [entity_distances(document, unit=buckets.unit).ravel() for document in space.documents]
+    distances = np.concatenate([np.zeros(0, dtype=np.int64), *cells])
+    bucket = np.searchsorted(np.array(buckets.bounds), distances, side="right") - 1
 
-    def __init__(self, space: FactSpace, buckets: DistanceBuckets) -> None:
-        self._space = space
-        self._first_cell = np.cumsum(space.sizes**2) - space.sizes**2
-        cells = [entity_distances(document, unit=buckets.unit).ravel() for document in space.documents]
-        distances = np.concatenate([np.zeros(0, dtype=np.int64), *cells])
-        self._bucket = np.searchsorted(np.array(buckets.bounds), distances, side="right") - 1
+    def bucket_index(facts: Ids) -> Ids:
+        head, tail = space.entity_pair(facts)
+        document = space.document_of_entity[head]
+        first = space.first_entity[document]
+        cell = first_cell[document] + (head - first) * space.sizes[document] + (tail - first)
+        return np.asarray(bucket[cell])
 
-    def __call__(self, facts: IntArray) -> IntArray:
-        """Return the number of the range for every fact."""
-        head, tail = self._space.pair(facts)
-        document = self._space.document_of_entity[head]
-        first = self._space.first_entity[document]
-        cell = self._first_cell[document] + (head - first) * self._space.sizes[document] + (tail - first)
-        bucket: IntArray = self._bucket[cell]
-        return bucket
+    return bucket_index
 
 
-def entity_distances(document: Document, *, unit: DistanceUnit = "tokens") -> IntArray:
+def entity_distances(document: Document, *, unit: DistanceUnit = "tokens") -> Ids:
     """Return the distance between every two entities of a document, as an array ``[entities, entities]``.
 
     >>> from rulewright.io.docred import Entity, Mention
@@ -294,8 +287,7 @@ def entity_distances(document: Document, *, unit: DistanceUnit = "tokens") -> In
     if not document.entities:
         return np.zeros((0, 0), dtype=np.int64)
     start, end = np.array(_spans(document, unit), dtype=np.int64).T
-    sizes = np.array([len(entity.mentions) for entity in document.entities])
-    first_mention = np.cumsum(sizes) - sizes
+    first_mention = range_starts([len(entity.mentions) for entity in document.entities])
     gaps = np.maximum(start[:, None] - end[None, :], start[None, :] - end[:, None]).clip(min=0)
     nearest = np.minimum.reduceat(np.minimum.reduceat(gaps, first_mention, axis=0), first_mention, axis=1)
     return np.asarray(nearest, dtype=np.int64)
@@ -305,9 +297,9 @@ def _spans(document: Document, unit: DistanceUnit) -> Sequence[tuple[int, int]]:
     if unit != "sentences" and not document.sentences:
         raise DataError(f"document {document.title!r} has no text, so distances in tokens are unknown")
     lengths = [len(sentence) for sentence in document.sentences]
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).tolist()
+    offsets = range_starts(lengths).tolist()
     spans = []
-    for number, entity in enumerate(document.entities):
+    for entity_index, entity in enumerate(document.entities):
         for mention in entity.mentions:
             sentence, start, end = mention.sentence, mention.start, mention.end
             if sentence is not None and unit == "sentences":
@@ -317,7 +309,7 @@ def _spans(document: Document, unit: DistanceUnit) -> Sequence[tuple[int, int]]:
                 spans.append((offsets[sentence] + start, offsets[sentence] + last))
             else:
                 raise DataError(
-                    f"document {document.title!r}: a mention of entity {number} ({mention.name!r}) has no place in the "
-                    "text, so its distance to others is unknown"
+                    f"document {document.title!r}: a mention of entity {entity_index} ({mention.name!r}) has no place "
+                    "in the text, so its distance to others is unknown"
                 )
     return spans

@@ -1,4 +1,4 @@
-"""How well questions about a graph are answered: the rank of the right answer among all entities.
+"""How well queries about a graph are answered: the rank of the right answer among all entities.
 
 With ``n`` candidates that score strictly higher than the answer and ``m`` that score the same (the answer among them),
 the reciprocal rank in expectation over the order of equals is ``(1/m) Σ_{i=1..m} 1/(n+i)``, and
@@ -7,7 +7,7 @@ the reciprocal rank in expectation over the order of equals is ``(1/m) Σ_{i=1..
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
@@ -17,20 +17,23 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma
 
+from rulewright.checks import OneOf, Progress, check_parameter, read_memory_limit
 from rulewright.data import KnowledgeBase, signature
+from rulewright.data.index import Ids, match_sorted
 from rulewright.errors import DataError
 
-Numbers = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 Ties = Literal["mean", "optimistic", "pessimistic"]
-TIES = ("mean", "optimistic", "pessimistic")
 HITS = (1, 3, 10)
+USUAL_MEMORY = 2**29
+"""How many bytes the scores of one block of queries may take."""
 
 
 class Scorer(Protocol):
     """Scores every entity as an answer."""
 
-    def scores(self, relation: str, entities: Numbers, *, inverse: bool = False) -> Scores:
+    def scores(self, relation: str, entities: Ids, *, inverse: bool = False) -> Scores:
         """Return a row for each entity: how well every entity answers ``relation(h, ?)``, or ``relation(?, h)``."""
         ...
 
@@ -62,18 +65,19 @@ def hits(higher: npt.ArrayLike, equal: npt.ArrayLike, k: int, ties: Ties = "mean
 
 @dataclass(frozen=True)
 class RankingScores:
-    """The place of every right answer, and the figures that follow from it.
+    """The rank of every right answer, and the figures that follow from it.
 
-    ``higher`` and ``equal`` count the candidates of each question; ``relation`` numbers into ``names``, ``inverse``
-    tells the direction, ``unseen`` whether the question or its answer is an entity that training never saw.
+    ``higher`` and ``equal`` count the candidates of each query that score higher than its answer, and the same;
+    ``relation`` are indices into ``names``, ``inverse`` is the direction, ``unseen`` whether the query or its answer
+    has an entity that no training fact names.
     """
 
     names: tuple[str, ...]
-    relation: Numbers
-    inverse: npt.NDArray[np.bool_]
-    higher: Numbers
-    equal: Numbers
-    unseen: npt.NDArray[np.bool_]
+    relation: Ids
+    inverse: Mask
+    higher: Ids
+    equal: Ids
+    unseen: Mask
     ties: Ties = "mean"
     auc_pr: float = nan
 
@@ -86,27 +90,22 @@ class RankingScores:
         return float(reciprocal_ranks(self.higher, self.equal, self.ties).mean()) if len(self) else nan
 
     def hits(self, k: int) -> float:
-        """The share of answers among the first ``k``."""
+        """Return the share of answers among the first ``k``."""
         return float(hits(self.higher, self.equal, k, self.ties).mean()) if len(self) else nan
 
-    def part(self, keep: npt.NDArray[np.bool_]) -> RankingScores:
-        """Return the figures of some questions."""
-        kept = {name: getattr(self, name)[keep] for name in ("relation", "inverse", "higher", "equal", "unseen")}
-        return replace(self, **kept, auc_pr=nan)
+    def part(self, keep: Mask) -> RankingScores:
+        """Return the figures of some queries."""
+        columns = {name: getattr(self, name)[keep] for name in ("relation", "inverse", "higher", "equal", "unseen")}
+        return replace(self, **columns, auc_pr=nan)
 
     def by_relation(self) -> dict[str, RankingScores]:
-        """Return the figures of each relation that has questions."""
-        return {self.names[number]: self.part(self.relation == number) for number in np.unique(self.relation)}
-
-    def with_ties(self, ties: Ties) -> RankingScores:
-        """Return the figures under another policy for ties."""
-        check_ties(ties)
-        return replace(self, ties=ties)
+        """Return the figures of each relation that has queries."""
+        return {self.names[index]: self.part(self.relation == index) for index in np.unique(self.relation)}
 
     def figures(self) -> dict[str, float]:
-        """Return MRR and Hits@1/3/10, and AUC-PR where it was asked for."""
-        found = {"mrr": self.mrr, **{f"hits@{k}": self.hits(k) for k in HITS}}
-        return found if np.isnan(self.auc_pr) else {**found, "auc_pr": self.auc_pr}
+        """Return MRR and Hits@1/3/10, and AUC-PR where it was computed."""
+        figures = {"mrr": self.mrr, **{f"hits@{k}": self.hits(k) for k in HITS}}
+        return figures if np.isnan(self.auc_pr) else {**figures, "auc_pr": self.auc_pr}
 
     def as_dict(self) -> dict[str, object]:
         """Return all figures, for JSON."""
@@ -117,28 +116,24 @@ class RankingScores:
             **self.figures(),
             "forward": self.part(~self.inverse).figures(),
             "backward": self.part(self.inverse).figures(),
-            "by_relation": {name: {"questions": len(p), **p.figures()} for name, p in self.by_relation().items()},
+            "by_relation": {
+                name: {"questions": len(part), **part.figures()} for name, part in self.by_relation().items()
+            },
         }
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name} {value:.4f}" for name, value in self.figures().items())
-        return f"RankingScores({len(self):,} questions, {figures})"
+        return f"RankingScores({len(self):,} queries, {figures})"
 
 
-def check_ties(ties: str) -> None:
-    """Refuse an unknown policy."""
-    if ties not in TIES:
-        raise DataError(f"ties must be one of {', '.join(TIES)}, got {ties!r}")
-
-
-def positions(scores: Scores, answers: Numbers, known_row: Numbers, known: Numbers) -> tuple[Numbers, Numbers]:
+def count_rivals(scores: Scores, answers: Ids, known_row: Ids, known: Ids) -> tuple[Ids, Ids]:
     """Count for each row the candidates that score higher than its answer, and those that score the same.
 
-    ``known[k]`` is a right answer to question ``known_row[k]``, each named once; but for the answer asked for, they are
-    no candidates.
+    ``known[k]`` is a right answer to the query of row ``known_row[k]``, each named once; but for the row's own answer,
+    they are no candidates.
 
     >>> scores = np.array([[0.5, 0.9, 0.5, 0.1]])
-    >>> [each.tolist() for each in positions(scores, np.array([2]), np.array([0]), np.array([1]))]
+    >>> [counts.tolist() for counts in count_rivals(scores, np.array([2]), np.array([0]), np.array([1]))]
     [[0], [2]]
     """
     if np.isnan(scores).any():
@@ -162,80 +157,68 @@ def evaluate_ranking(
     relations: Sequence[str] | None = None,
     ties: Ties = "mean",
     auc_pr: bool = False,
-    memory: int = 2**26,
-    progress: Callable[[int, int], None] | None = None,
+    memory_limit: int | str | None = None,
+    progress: Progress | None = None,
 ) -> RankingScores:
-    """Ask ``r(h, ?)`` and ``r(?, t)`` for every fact of a split and find the rank of its answer among all entities.
+    """Pose ``r(h, ?)`` and ``r(?, t)`` for every fact of a split and find the rank of its answer among all entities.
 
-    Other right answers, those among the training facts and the splits ``known`` (all, unless told), are no candidates.
-    Candidates are the entities of the argument's type. ``auc_pr`` adds the average precision of all (question,
-    candidate) pairs ranked together, for small sets: it holds all their scores. ``memory`` bounds the numbers held for
-    one block of questions.
+    Other right answers, those among the training facts and the splits ``known`` (all by default), are no candidates.
+    Candidates are the entities of the argument's type. ``auc_pr`` adds the average precision of all (query, candidate)
+    pairs ranked together, for small sets: it holds all their scores. ``memory_limit`` bounds the scores of one block of
+    queries, 512 MiB by default.
     """
-    check_ties(ties)
-    asked = kb.split(split) if isinstance(split, str) else split
-    facts = asked.tables().get("ee")
+    check_parameter("ties", ties, OneOf("mean", "optimistic", "pessimistic"))
+    queries = kb.split(split) if isinstance(split, str) else split
+    facts = queries.tables().get("ee")
     if facts is None or len(facts) == 0:
-        raise DataError("the split has no fact of two entities, so there are no questions")
-    parts = [kb, *(kb.splits.values() if known is None else (kb.split(name) for name in known)), asked]
-    seen = np.zeros(kb.n_entities, dtype=bool)
+        raise DataError("the split has no fact of two entities, so there are no queries")
+    bases = [kb, *(kb.splits.values() if known is None else (kb.split(name) for name in known)), queries]
+    is_seen = np.zeros(kb.n_entities, dtype=bool)
     for column in kb.tables()["ee"].columns if "ee" in kb.tables() else ():
-        seen[column] = True
-    names = tuple(kb.predicates)
-    found: list[tuple[npt.NDArray[Any], ...]] = []
-    pooled: list[tuple[Scores, npt.NDArray[np.bool_]]] = []
+        is_seen[column] = True
+    block_size = max(1, (read_memory_limit(memory_limit) or USUAL_MEMORY) // (8 * max(1, kb.n_entities)))
+    blocks: list[tuple[npt.NDArray[Any], ...]] = []
+    pooled: list[tuple[Scores, Mask]] = []
     done = 0
-    wanted = [n for n in names if signature(kb.predicate(n)) == "ee" and asked.count(n)]
-    for name in wanted if relations is None else [n for n in wanted if n in set(relations)]:
-        domains = [kb.domains[kind] for kind in kb.predicate(name).types]
+    for name, declaration in kb.predicates.items():
+        if signature(declaration) != "ee" or not queries.count(name):
+            continue
+        if relations is not None and name not in relations:
+            continue
         for inverse in (False, True):
             near, far = (1, 0) if inverse else (0, 1)
-            place = domains[far]
-            query, answer = (asked.columns(name)[each].astype(np.int64) for each in (near, far))
-            every = [[part.columns(name)[each] for part in parts] for each in (near, far)]
-            truth = _Truth(*(np.concatenate(each).astype(np.int64) for each in every))
-            step = max(1, memory // max(1, kb.n_entities))
-            order = np.argsort(query, kind="stable")
-            for start in range(0, len(order), step):
-                chosen = order[start : start + step]
-                entities, row = np.unique(query[chosen], return_inverse=True)
+            domain = kb.domains[declaration.types[far]]
+            asked, answers = (queries.columns(name)[side].astype(np.int64) for side in (near, far))
+            pairs = [np.concatenate([base.columns(name)[side] for base in bases]) for side in (near, far)]
+            known_asked, known_answers = np.unique(np.stack(pairs).astype(np.int64), axis=1)
+            order = np.argsort(asked, kind="stable")
+            for start in range(0, len(order), block_size):
+                chosen = order[start : start + block_size]
+                entities, row = np.unique(asked[chosen], return_inverse=True)
                 scores = np.asarray(scorer.scores(name, entities, inverse=inverse), dtype=np.float64)
-                scores = scores[row, place.start : place.start + len(place)]
-                known_row, others = truth.of(query[chosen])
-                higher, equal = positions(scores, answer[chosen] - place.start, known_row, others - place.start)
-                unseen = ~(seen[query[chosen]] & seen[answer[chosen]])
-                number = np.full(len(chosen), kb.predicate_index(name))
-                found.append((number, np.full(len(chosen), inverse), higher, equal, unseen))
+                scores = scores[row, domain.start : domain.start + len(domain)]
+                known_row, position = match_sorted(asked[chosen], known_asked)
+                known_candidate, answer = known_answers[position] - domain.start, answers[chosen] - domain.start
+                higher, equal = count_rivals(scores, answer, known_row, known_candidate)
+                is_unseen = ~(is_seen[asked[chosen]] & is_seen[answers[chosen]])
+                relation = np.full(len(chosen), kb.predicate_index(name))
+                blocks.append((relation, np.full(len(chosen), inverse), higher, equal, is_unseen))
                 if auc_pr:
-                    true = np.zeros(scores.shape, dtype=bool)
-                    true[np.arange(len(chosen)), answer[chosen] - place.start] = True
-                    candidate = np.ones(scores.shape, dtype=bool)
-                    candidate[known_row, others - place.start] = False
-                    candidate |= true
-                    pooled.append((scores[candidate], true[candidate]))
+                    is_true = np.zeros(scores.shape, dtype=bool)
+                    is_true[np.arange(len(chosen)), answer] = True
+                    is_candidate = np.ones(scores.shape, dtype=bool)
+                    is_candidate[known_row, known_candidate] = False
+                    is_candidate |= is_true
+                    pooled.append((scores[is_candidate], is_true[is_candidate]))
                 done += len(chosen)
                 if progress is not None:
-                    progress(done, 2 * len(facts))
-    relation, backwards, higher, equal, unseen = (np.concatenate(each) for each in zip(*found, strict=True))
+                    progress("ranking", done, 2 * len(facts))
+    if not blocks:
+        raise DataError(f"the split has no fact of {', '.join(relations or ())}, so there are no queries")
     area = nan
     if auc_pr:
         from rulewright.evaluate.classification import average_precision
 
-        area = average_precision(*(np.concatenate(each) for each in zip(*pooled, strict=True)))
-    return RankingScores(names, relation, backwards, higher, equal, unseen, ties=ties, auc_pr=area)
-
-
-class _Truth:
-    """The right answers to each question, sorted."""
-
-    def __init__(self, query: Numbers, answer: Numbers) -> None:
-        pairs = np.unique(np.stack([query, answer]), axis=1)
-        self._query, self._answer = pairs
-
-    def of(self, queries: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the place of each question and its answers, side by side."""
-        first = np.searchsorted(self._query, queries, side="left")
-        counts = np.searchsorted(self._query, queries, side="right") - first
-        rows = np.repeat(np.arange(len(queries)), counts)
-        offset = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows, self._answer[np.repeat(first, counts) + offset]
+        area = average_precision(*(np.concatenate(columns) for columns in zip(*pooled, strict=True)))
+    columns = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    return RankingScores(tuple(kb.predicates), *columns, ties=ties, auc_pr=area)

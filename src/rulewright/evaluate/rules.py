@@ -43,8 +43,8 @@ class RuleCounts:
 
     def __str__(self) -> str:
         lines = [str(self.rule), f"holds in {self.support:,} of {self.body:,} cases ({self.confidence:.1%})"]
-        for title, found in (("for example", self.examples), ("but not in", self.counterexamples)):
-            lines += [f"{title}: {each}" for each in found]
+        for title, cases in (("for example", self.examples), ("but not in", self.counterexamples)):
+            lines += [f"{title}: {case}" for case in cases]
         return "\n".join(lines)
 
 
