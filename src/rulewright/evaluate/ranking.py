@@ -220,5 +220,5 @@ def evaluate_ranking(
         from rulewright.evaluate.classification import average_precision
 
         area = average_precision(*(np.concatenate(columns) for columns in zip(*pooled, strict=True)))
-    columns = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
-    return RankingScores(tuple(kb.predicates), *columns, ties=ties, auc_pr=area)
+    columns = [np.concatenate(columns) for columns in zip(*blocks, strict=True)]
+    return RankingScores(tuple(kb.predicates), *columns[:5], ties, area)
