@@ -220,5 +220,5 @@ def evaluate_ranking(
         from rulewright.evaluate.classification import average_precision
 
         area = average_precision(*(np.concatenate(columns) for columns in zip(*pooled, strict=True)))
-    columns = [np.concatenate(columns) for columns in zip(*blocks, strict=True)]
-    return RankingScores(tuple(kb.predicates), *columns[:5], ties, area)
+    relation, backwards, higher, equal, is_unseen = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    return RankingScores(tuple(kb.predicates), relation, backwards, higher, equal, is_unseen, ties=ties, auc_pr=area)
