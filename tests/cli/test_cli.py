@@ -214,10 +214,10 @@ def test_learn_mines_and_writes_rules(folder):
 
 
 def test_a_saved_run_names_the_command_and_no_place(tmp_path, monkeypatch):
-    import rulewright.papers.lnn.run
+    import rulewright.papers.lnn.gridworld
 
     figures = {"title": "made up", "columns": [], "rows": {}}
-    monkeypatch.setattr(rulewright.papers.lnn.run, "run", lambda *args, **options: dict(figures))
+    monkeypatch.setattr(rulewright.papers.lnn.gridworld, "run", lambda *args, **options: dict(figures))
     saved = tmp_path / "run.json"
     options = ["--seed", "3", "--threads", "1", "--set", "points=[0, 20]", "--folder", str(tmp_path / "kept")]
     run("run", "lnn/gridworld", *options, "-o", str(saved))

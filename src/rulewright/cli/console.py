@@ -135,7 +135,7 @@ def warn(text: str) -> None:
 
 def experiment_names(incomplete: str) -> list[str]:
     """Return the experiments, and their families, that begin so."""
-    from rulewright.papers import experiments
+    from rulewright.papers.catalogue import experiments
 
     by_name = experiments()
     names = {*by_name, *(experiment.family for experiment in by_name.values())}

@@ -1,10 +1,9 @@
-"""``rulewright run``: an experiment by name."""
+"""``rulewright run``: an experiment by name, or the page of a family's results."""
 
 from __future__ import annotations
 
 import platform
 import shlex
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ import typer
 from rulewright.cli.console import experiment_names, print_json, print_line, print_table, warn
 
 if TYPE_CHECKING:
-    from rulewright.papers import Experiment
+    from rulewright.papers.catalogue import Experiment
 
 
 def run(
@@ -40,44 +39,41 @@ def run(
     report: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Renew a family's page of results from the runs saved here.")
     ] = None,
+    pages: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where --report writes the page; where the runs are, if not said."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Run an experiment of the papers and print ours beside theirs; interrupted, it goes on where it stopped.
 
-    Example: rulewright run milr/dwie_atlop --seed 1 -o docs/results/milr_dwie_atlop_1.json,
-    then: rulewright run milr --report docs/results
+    Example: rulewright run milr/dwie_atlop --seed 1 -o results/milr_dwie_atlop_1.json,
+    then: rulewright run milr --report results --pages docs/results
     """
-    from rulewright.papers import experiments, find
+    from rulewright.papers.catalogue import experiments, find_experiment
 
     if report is not None:
-        _report(name, report, json)
+        _write_report(name, report, pages, json)
         return
     if name is None:
-        rows = [(each.name, each.title) for each in experiments().values()]
+        rows = [(experiment.name, experiment.title) for experiment in experiments().values()]
         if json:
-            print_json([{"name": each, "title": title} for each, title in rows])
+            print_json([{"name": name, "title": title} for name, title in rows])
         else:
             print_table(("name", "title"), rows)
         return
-    members = [each for each in experiments().values() if each.family == name] or [find(name)]
-    for each in members:
-        alone = each.name == name
-        stem = f"{each.name.replace('/', '_')}_{seed}"
+    members = [experiment for experiment in experiments().values() if experiment.family == name]
+    for experiment in members or [find_experiment(name)]:
+        stem = f"{experiment.name.replace('/', '_')}_{seed}"
         _run_one(
-            each,
+            experiment,
             seed,
-            Path(folder) / ("" if alone else stem) if folder else None,
+            Path(folder) / (stem if members else "") if folder else None,
             changes or [],
             threads,
-            output if output is None or alone else str(Path(output) / f"{stem}.json"),
+            str(Path(output) / f"{stem}.json") if members and output is not None else output,
             json,
         )
-
-
-def _command(name: str, seed: int, threads: int, changes: list[str]) -> str:
-    """Return the command that gives the same figures anywhere: where files are kept is not part of it."""
-    settings = [f"--set {shlex.quote(each)}" for each in changes]
-    return " ".join(["rulewright run", name, f"--seed {seed}", f"--threads {threads}", *settings])
 
 
 def _run_one(
@@ -93,72 +89,64 @@ def _run_one(
 
     from rulewright.datasets.download import cache_folder
     from rulewright.files import write_text
-    from rulewright.papers import with_settings
+    from rulewright.papers.catalogue import load_run, with_settings
 
     torch.set_num_threads(threads)
-    changed = _changed(changes)
+    changed = _read_settings(changes)
     experiment = with_settings(experiment, changed)
-    place = folder or cache_folder() / "runs" / f"{experiment.name}_{seed}"
-    module = import_module(f"rulewright.papers.{experiment.family}.run")
-    found = module.run(experiment, seed=seed, folder=place, tell=warn)
+    folder = folder or cache_folder() / "runs" / f"{experiment.name}_{seed}"
+    figures = load_run(experiment)(experiment, seed=seed, folder=folder, tell=warn)
     if changed:
-        found["changed_settings"] = changed
-    found |= {
-        "command": _command(experiment.name, seed, threads, changes),
+        figures["changed_settings"] = changed
+    settings = [f"--set {shlex.quote(change)}" for change in changes]
+    figures |= {  # the command gives the same figures anywhere: where files are kept is not part of it
+        "command": " ".join(["rulewright run", experiment.name, f"--seed {seed}", f"--threads {threads}", *settings]),
         "machine": f"{platform.system()} {platform.machine()}, {threads} threads, Python {platform.python_version()}",
     }
     if output is not None:
         import json as format_json
 
-        write_text(output, format_json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        write_text(output, format_json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
     if json:
-        print_json(found)
+        print_json(figures)
     elif output is None:
-        print_line(f"{found['title']}, seed {seed}")
-        columns = found.get("columns", ("f1", "ign_f1_docred", "logic", "precision", "recall"))
-        print_table(
-            ("", *columns),
-            [(row, *(_shown(figures.get(each)) for each in columns)) for row, figures in found["rows"].items()],
-        )
+        print_line(f"{figures['title']}, seed {seed}")
+        columns = figures.get("columns", ("f1", "ign_f1_docred", "logic", "precision", "recall"))
+        rows = [(label, *map(_format_percent, map(row.get, columns))) for label, row in figures["rows"].items()]
+        print_table(("", *columns), rows)
 
 
-def _report(family: str | None, folder: str, json: bool) -> None:
-    from importlib.util import find_spec
+def _write_report(family: str | None, results: str, pages: str | None, json: bool) -> None:
+    from rulewright.papers.catalogue import TASKS
+    from rulewright.papers.report_page import write_report
 
-    from rulewright.errors import unknown_name
-    from rulewright.papers import experiments
-
-    families = sorted({each.family for each in experiments().values()})
-    reporting = [each for each in families if find_spec(f"rulewright.papers.{each}.report")]
     if family is None:
-        raise typer.BadParameter(f"--report needs the family first: {', '.join(reporting)}")
-    if family not in reporting:
-        raise unknown_name("family with a page of results", family, reporting)
-    found = import_module(f"rulewright.papers.{family}.report").report(folder)
+        raise typer.BadParameter(f"--report needs the family first: {', '.join(TASKS)}")
+    written = write_report(family, results, pages)
     if json:
-        print_json(found.as_dict())
+        print_json(written.as_dict())
         return
-    print_line(f"{len(found.runs)} runs: {', '.join(found.runs) or 'none'}")
-    if found.missing:
-        print_line(f"missing: {', '.join(found.missing)}")
-    for each in found.written:
-        print_line(f"wrote {each}")
+    print_line(f"{len(written.runs)} runs: {', '.join(written.runs) or 'none'}")
+    if written.missing:
+        print_line(f"missing: {', '.join(written.missing)}")
+    for path in written.written:
+        print_line(f"wrote {path}")
 
 
-def _changed(changes: list[str]) -> dict[str, object]:
+def _read_settings(changes: list[str]) -> dict[str, object]:
     """Read ``NAME=VALUE`` settings."""
     import tomllib
 
-    found: dict[str, object] = {}
-    for each in changes:
+    settings: dict[str, object] = {}
+    for change in changes:
         try:
-            found |= tomllib.loads(each)
+            settings |= tomllib.loads(change)
         except tomllib.TOMLDecodeError as error:
             raise typer.BadParameter(
-                f"--set takes NAME=VALUE in TOML, such as epochs=3; got {each!r}: {error}"
+                f"--set takes NAME=VALUE in TOML, such as epochs=3; got {change!r}: {error}"
             ) from None
-    return found
+    return settings
 
 
-def _shown(value: float | None) -> str:
+def _format_percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.2f}"

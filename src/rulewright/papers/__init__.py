@@ -1,5 +1,8 @@
-"""The papers' tables on one code base: one module for each family, settings in packaged files."""
+"""The papers' tables on one code base: ``milr``, ``logicmp``, ``lnn``, ``nlil``, and ``matrix`` for all together.
 
-from rulewright.papers.catalogue import Experiment, experiments, find, with_settings
+Each folder has its settings in ``experiments.toml``, the runs of its tasks and its ``report``. Above them:
 
-__all__ = ["Experiment", "experiments", "find", "with_settings"]
+* `catalogue`: the experiments by name, and the function that runs each
+* `completion_runs`: what runs of knowledge-base completion share
+* `report_page`: the saved runs of a family as tables in its page of results
+"""

@@ -1,13 +1,16 @@
-"""The experiments by name: ``family/name``, each with its settings."""
+"""The experiments by name: ``family/name``, each with its settings and the function that runs it."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Protocol
 
 from rulewright.errors import unknown_name
 
@@ -22,8 +25,38 @@ class Experiment:
 
     @property
     def family(self) -> str:
-        """The module that runs it."""
+        """The folder of its paper."""
         return self.name.partition("/")[0]
+
+
+class PaperRun(Protocol):
+    """Runs an experiment, or goes on with it where ``folder`` says it stopped, and returns its figures."""
+
+    def __call__(
+        self, experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """Run it; ``tell`` shows how far it has come."""
+        ...
+
+
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "lnn": ("countries", "gridworld", "kbc"),
+    "logicmp": ("forms", "graphs", "tags"),
+    "matrix": ("run",),
+    "milr": ("run",),
+    "nlil": ("even", "scenes", "kbc"),
+}
+"""The modules of each family that have a ``run``; the setting ``task`` of an experiment chooses one of them."""
+
+
+def load_run(experiment: Experiment) -> PaperRun:
+    """Import the module that runs an experiment, which may load PyTorch, and return its function."""
+    tasks = TASKS[experiment.family]
+    task = str(experiment.settings.get("task", "run"))
+    if task not in tasks:
+        raise unknown_name("task", task, tasks)
+    run: PaperRun = import_module(f"rulewright.papers.{experiment.family}.{task}").run
+    return run
 
 
 @lru_cache(maxsize=1)
@@ -33,20 +66,18 @@ def experiments() -> Mapping[str, Experiment]:
     >>> experiments()["milr/dwie_atlop"].settings["backbone"]
     'atlop'
     """
-    found = {}
-    folder = files("rulewright.papers")
-    for file in sorted(folder.iterdir(), key=lambda each: each.name):
-        if (settings_file := file / "experiments.toml").is_file():
-            family = file.name
-            tables = tomllib.loads(settings_file.read_text(encoding="utf-8"))
-            shared = tables.pop("shared", {})
-            for name, settings in tables.items():
-                merged = {**shared, **settings}
-                found[f"{family}/{name}"] = Experiment(f"{family}/{name}", str(merged.pop("title")), merged)
-    return MappingProxyType(found)
+    by_name = {}
+    for family in TASKS:
+        settings_file = files("rulewright.papers") / family / "experiments.toml"
+        tables = tomllib.loads(settings_file.read_text(encoding="utf-8"))
+        shared = tables.pop("shared", {})
+        for name, settings in tables.items():
+            merged = {**shared, **settings}
+            by_name[f"{family}/{name}"] = Experiment(f"{family}/{name}", str(merged.pop("title")), merged)
+    return MappingProxyType(by_name)
 
 
-def find(name: str) -> Experiment:
+def find_experiment(name: str) -> Experiment:
     """Return an experiment; an unknown name is an error that lists near ones."""
     known = experiments()
     if name not in known:
@@ -57,7 +88,7 @@ def find(name: str) -> Experiment:
 def with_settings(experiment: Experiment, changed: Mapping[str, object]) -> Experiment:
     """Return an experiment with other settings; one that it does not have is an error that lists near ones.
 
-    >>> with_settings(find("milr/dwie_atlop"), {"epochs": 3}).settings["epochs"]
+    >>> with_settings(find_experiment("milr/dwie_atlop"), {"epochs": 3}).settings["epochs"]
     3
     """
     for name in changed:

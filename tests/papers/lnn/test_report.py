@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from rulewright.errors import FileError
-from rulewright.papers.lnn.report import report
+from rulewright.papers.report_page import write_report
 
 
 def write(folder, name, seed, **found):
@@ -45,7 +45,7 @@ def test_the_page_has_ranks_rules_countries_and_curves(tmp_path):
     row = {**curve, **share, "curve": [[0, 0.1], [20, 0.5]]}
     ideal = {"after_20": 0.7, "share_of_ideal_after_20": 1.0}
     write(tmp_path, "gridworld", 4, rows={"lnn": row, "neural_lp": row, "ideal": ideal})
-    found = report(tmp_path)
+    found = write_report("lnn", tmp_path)
     assert "lnn/umls seed 1" in found.runs and "lnn/wn18rr seed 0" in found.missing
     page = (tmp_path / "lnn.md").read_text()
     assert "| UMLS, path mixture, ours | 0.850 ± 0.071 | 0.500 ± 0.000 | 0.700 ± 0.000 |" in page
@@ -56,11 +56,11 @@ def test_the_page_has_ranks_rules_countries_and_curves(tmp_path):
     assert "| LNN | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 | 75.0 | 100.0 |" in page
     assert "| ideal rule | – | – | – | 0.700 | – | 100.0 | – |" in page
     assert (tmp_path / "lnn_curves.png").read_bytes().startswith(b"\x89PNG")
-    assert report(tmp_path).runs == found.runs, "a second report finds the marks of the first"
+    assert write_report("lnn", tmp_path).runs == found.runs, "a second report finds the marks of the first"
 
 
 def test_without_runs_the_page_says_so(tmp_path):
-    assert report(tmp_path).runs == ()
+    assert write_report("lnn", tmp_path).runs == ()
     assert "No run is here yet." in (tmp_path / "lnn.md").read_text()
     with pytest.raises(FileError):
-        report(tmp_path / "nowhere")
+        write_report("lnn", tmp_path / "nowhere")

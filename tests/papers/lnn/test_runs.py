@@ -12,10 +12,9 @@ from rulewright.errors import UnknownNameError
 from rulewright.learn.lnn.network import NetworkOptions
 from rulewright.learn.lnn.operators import And, Or, ProductAnd
 from rulewright.logic import parse_rule
-from rulewright.papers import find
+from rulewright.papers.catalogue import find_experiment, load_run
 from rulewright.papers.lnn import countries as lnn_countries
 from rulewright.papers.lnn import gridworld as lnn_gridworld
-from rulewright.papers.lnn import run as lnn
 from rulewright.papers.lnn.gridworld import GridWorlds
 
 
@@ -64,14 +63,14 @@ def test_the_ideal_rule_is_in_the_template():
 
 def test_learning_moves_from_rewards(tmp_path):
     settings = {
-        **find("lnn/gridworld").settings,
+        **find_experiment("lnn/gridworld").settings,
         "grids": 20,
         "test_grids": 10,
         "steps": 4,
         "points": [0, 2, 20],
     }
-    experiment = dataclasses.replace(find("lnn/gridworld"), settings=settings)
-    found = lnn.run(experiment, seed=0, folder=tmp_path / "new", tell=lambda _: None)
+    experiment = dataclasses.replace(find_experiment("lnn/gridworld"), settings=settings)
+    found = lnn_gridworld.run(experiment, seed=0, folder=tmp_path / "new", tell=lambda _: None)
     ours, theirs = found["rows"]["lnn"], found["rows"]["neural_lp"]
     assert ours["after_20"] > theirs["after_20"] and ours["after_0"] > theirs["after_0"]
     assert ours["share_of_ideal_after_20"] == ours["after_20"] / found["rows"]["ideal"]["after_20"]
@@ -105,7 +104,7 @@ def test_countries(number, least, rule, tmp_path, monkeypatch):
 
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
     told = []
-    found = lnn.run(find(f"lnn/countries_s{number}"), seed=0, folder=tmp_path, tell=told.append)
+    found = lnn_countries.run(find_experiment(f"lnn/countries_s{number}"), seed=0, folder=tmp_path, tell=told.append)
     assert found["rows"]["ours"]["auc_pr"] >= least
     assert found["crisp"] == str(parse_rule(rule).canonical())
 
@@ -115,7 +114,7 @@ def test_area_under_a_curve_of_ties():
     assert lnn_countries.trapezoid_auc_pr(scores, truth) == pytest.approx(0.5 + 0.5 * (1 + 2 / 3) / 2)
 
 
-def test_an_unknown_task_is_said(tmp_path):
-    experiment = dataclasses.replace(find("lnn/countries_s1"), settings={"task": "chess"})
+def test_an_unknown_task_is_named():
+    experiment = dataclasses.replace(find_experiment("lnn/countries_s1"), settings={"task": "chess"})
     with pytest.raises(UnknownNameError, match="unknown task 'chess'"):
-        lnn.run(experiment, seed=0, folder=tmp_path, tell=print)
+        load_run(experiment)

@@ -15,9 +15,8 @@ from torch import nn
 
 from rulewright.errors import MissingExtraError, UnknownNameError
 from rulewright.io import funsd
-from rulewright.papers import Experiment, find
+from rulewright.papers.catalogue import Experiment, find_experiment, load_run
 from rulewright.papers.logicmp import forms as family
-from rulewright.papers.logicmp import run as logicmp
 from rulewright.papers.logicmp.blocks import COUNTS, block_figures
 from rulewright.papers.logicmp.forms import draw_matrices
 
@@ -59,12 +58,12 @@ def experiment(monkeypatch):
         return SimpleNamespace(LogicLayer=Layer, SLrelax=Penalty) if name == "rulewright.inject" else real(name)
 
     monkeypatch.setattr(family, "import_module", with_stand_ins)
-    return Experiment("logicmp/x", "made up", {**find("logicmp/funsd").settings, **SMALL})
+    return Experiment("logicmp/x", "made up", {**find_experiment("logicmp/funsd").settings, **SMALL})
 
 
 def test_a_run_from_end_to_end(experiment, tmp_path):
     told: list[str] = []
-    found = logicmp.run(experiment, seed=0, folder=tmp_path, tell=told.append)
+    found = family.run(experiment, seed=0, folder=tmp_path, tell=told.append)
     assert list(found["rows"]) == SMALL["variants"]
     assert found["forms"] == [18, 2, 6]
     assert any("plain: epoch 4 of 4" in line for line in told)
@@ -80,7 +79,7 @@ def test_a_run_from_end_to_end(experiment, tmp_path):
     assert set(found["against_plain"]) == {"slrelax", "layer", "both", "end_to_end"}
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     again: list[str] = []
-    second = logicmp.run(experiment, seed=0, folder=tmp_path, tell=again.append)
+    second = family.run(experiment, seed=0, folder=tmp_path, tell=again.append)
     assert second == found
     assert not any("epoch" in line for line in again), "what is trained is not trained again"
 
@@ -98,9 +97,9 @@ def test_variants_start_and_go_alike(experiment, tmp_path):
         family.run(wrong, seed=0, folder=tmp_path, tell=print)
 
 
-def test_an_unknown_task_is_an_error(tmp_path):
+def test_an_unknown_task_is_an_error():
     with pytest.raises(UnknownNameError, match="unknown task 'form'"):
-        logicmp.run(Experiment("logicmp/x", "x", {"task": "form"}), seed=0, folder=tmp_path, tell=print)
+        load_run(Experiment("logicmp/x", "x", {"task": "form"}))
 
 
 def test_the_network_learns_blocks_from_gaps(experiment, tmp_path):
@@ -139,7 +138,7 @@ def test_the_forms(monkeypatch, tmp_path):
 def test_the_layer_and_the_penalty_themselves(trained):
     forms = tiny_forms(20)
     task = family.split_task(forms, forms[:2])
-    system = family.build_system(trained, task, {**find("logicmp/funsd").settings, **SMALL}, seed=0)
+    system = family.build_system(trained, task, {**find_experiment("logicmp/funsd").settings, **SMALL}, seed=0)
     loss, parts = system.loss(forms[:3], label_weight=0.5, penalty_weight=1.0)
     loss.backward()
     assert ("penalty" in parts) == (trained == "slrelax")

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra viz)")
 
 from rulewright.errors import FileError
-from rulewright.papers.logicmp.report import report
+from rulewright.papers.report_page import write_report
 
 
 def form_run(seed: int) -> dict[str, object]:
@@ -23,7 +23,7 @@ def form_run(seed: int) -> dict[str, object]:
 def test_the_page_has_means_gains_and_the_paper(tmp_path):
     for seed in (0, 1):
         (tmp_path / f"logicmp_funsd_{seed}.json").write_text(json.dumps(form_run(seed)))
-    found = report(tmp_path)
+    found = write_report("logicmp", tmp_path)
     assert found.runs == ("logicmp/funsd seed 0", "logicmp/funsd seed 1")
     assert "logicmp/conll seed 0" in found.missing
     page = (tmp_path / "logicmp.md").read_text()
@@ -31,11 +31,11 @@ def test_the_page_has_means_gains_and_the_paper(tmp_path):
     assert "| with the layer | 74.00 ± 1.41 | – | 37.00 ± 0.71 | 75.00 ± 1.41 | +3.50 ± 1.00 (2 of 2 seeds) |" in page
     assert "logicmp_forms.png" in page
     assert (tmp_path / "logicmp_forms.png").read_bytes().startswith(b"\x89PNG")
-    assert report(tmp_path).runs == found.runs, "a second report finds the marks of the first"
+    assert write_report("logicmp", tmp_path).runs == found.runs, "a second report finds the marks of the first"
 
 
 def test_without_runs_the_page_says_so(tmp_path):
-    assert report(tmp_path).runs == ()
+    assert write_report("logicmp", tmp_path).runs == ()
     assert "No run is here yet." in (tmp_path / "logicmp.md").read_text()
     with pytest.raises(FileError):
-        report(tmp_path / "nowhere")
+        write_report("logicmp", tmp_path / "nowhere")

@@ -14,7 +14,7 @@ from real_data import DATA, needs_data
 from rulewright.errors import UnknownNameError
 from rulewright.io.conll import Sentence, bioes_classes, spans, to_bioes
 from rulewright.logic import parse_rules
-from rulewright.papers import Experiment, find
+from rulewright.papers.catalogue import Experiment, find_experiment
 from rulewright.papers.logicmp import tags as family
 from rulewright.papers.logicmp.tag_rules import (
     broken_adjacent,
@@ -188,7 +188,7 @@ def test_unknown_names(task):
 
 
 def test_the_experiment_is_in_the_catalogue(task):
-    settings = find("logicmp/conll").settings
+    settings = find_experiment("logicmp/conll").settings
     assert settings["task"] == "tags" and set(SETTINGS) <= set(settings)
 
 

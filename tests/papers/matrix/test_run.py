@@ -13,9 +13,9 @@ from rulewright.logic import parse_rules
 from rulewright.papers.catalogue import Experiment, experiments
 from rulewright.papers.matrix import run as matrix
 from rulewright.papers.matrix import worlds as matrix_worlds
-from rulewright.papers.matrix.report import report
 from rulewright.papers.matrix.run import LEARNERS
 from rulewright.papers.matrix.worlds import Setting, World, facts_of, labels_of
+from rulewright.papers.report_page import write_report
 
 RELATIONS = ("child_of", "parent_of", "grandchild_of")
 
@@ -115,7 +115,7 @@ def test_the_page_has_learners_down_and_uses_across(tmp_path):
         "machine": "one",
     }
     (tmp_path / "matrix_umls_0.json").write_text(json.dumps(run))
-    found = report(tmp_path)
+    found = write_report("matrix", tmp_path)
     assert found.runs == ("matrix/umls seed 0",) and found.missing == ("matrix/dwie seed 0",)
     page = (tmp_path / "matrix.md").read_text()
     assert "| rules of | apply | layer | decoder | loss |" in page

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rulewright.errors import DataError, FileError, MissingExtraError, ParseError
-from rulewright.papers.milr.report import report
+from rulewright.papers.report_page import write_report
 
 VARIANTS = ("plain", "loss", "decoder", "both")
 BOUNDS = ((0, 100), (100, 200), (200, 400), (400, None))
@@ -85,7 +85,7 @@ def test_the_page_and_the_plots(tmp_path):
     save(tmp_path, "milr/dwie_atlop", 0, f1=0.5)
     save(tmp_path, "milr/dwie_atlop", 1, f1=0.6)
     save(tmp_path, "milr/redocred_atlop", 0)
-    found = report(tmp_path)
+    found = write_report("milr", tmp_path)
     assert found.runs == ("milr/dwie_atlop seed 0", "milr/dwie_atlop seed 1", "milr/redocred_atlop seed 0")
     assert "milr/redocred_atlop seed 1" in found.missing
     assert "milr/dwie_gain seed 0" in found.missing
@@ -109,21 +109,21 @@ def test_the_page_and_the_plots(tmp_path):
 
 def test_only_what_is_between_the_marks_changes(tmp_path):
     save(tmp_path, "milr/dwie_atlop", 0)
-    report(tmp_path)
+    write_report("milr", tmp_path)
     page = tmp_path / "milr.md"
     first = page.read_text(encoding="utf-8")
     page.write_text(first.replace("<!-- begin main -->", "By hand.\n\n<!-- begin main -->"), encoding="utf-8")
     save(tmp_path, "milr/dwie_atlop", 1)
-    report(tmp_path)
+    write_report("milr", tmp_path)
     second = page.read_text(encoding="utf-8")
     assert "By hand.\n\n<!-- begin main -->" in second
     assert "±" in second and "±" not in first
-    report(tmp_path)
+    write_report("milr", tmp_path)
     assert page.read_text(encoding="utf-8") == second
 
 
 def test_without_any_run(tmp_path):
-    found = report(tmp_path)
+    found = write_report("milr", tmp_path)
     assert found.runs == () and "milr/dwie_lstm seed 0" in found.missing
     assert [each.name for each in found.written] == ["milr.md"]
     assert "No run is here yet." in (tmp_path / "milr.md").read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_runs_of_an_older_version_give_what_they_have(tmp_path):
         json.dumps({"machine": "m", "tables": [{"title": "decoding", "columns": ["s"], "rows": [[0.25]]}]}),
         encoding="utf-8",
     )
-    found = report(tmp_path)
+    found = write_report("milr", tmp_path)
     assert "milr_variants.png" in {each.name for each in found.written}
     page = (tmp_path / "milr.md").read_text(encoding="utf-8")
     assert "an older version wrote them: `milr/dwie_atlop` seed 0" in page
@@ -150,28 +150,28 @@ def test_runs_of_an_older_version_give_what_they_have(tmp_path):
 
 def test_faults_are_named(tmp_path):
     with pytest.raises(FileError, match="not a folder"):
-        report(tmp_path / "nowhere")
+        write_report("milr", tmp_path / "nowhere")
     file = tmp_path / "milr_dwie_atlop_0.json"
     file.write_text("{", encoding="utf-8")
     with pytest.raises(ParseError, match=r"milr_dwie_atlop_0\.json"):
-        report(tmp_path)
+        write_report("milr", tmp_path)
     file.write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match="has no 'experiment'; write it with: rulewright run milr/dwie_atlop"):
-        report(tmp_path)
+        write_report("milr", tmp_path)
     file.write_text(json.dumps(a_run("milr/dwie_gain", 0)), encoding="utf-8")
     with pytest.raises(DataError, match="its name says milr/dwie_atlop"):
-        report(tmp_path)
+        write_report("milr", tmp_path)
     file.unlink()
     (tmp_path / "milr.md").write_text("# By hand, without marks\n", encoding="utf-8")
     with pytest.raises(DataError, match="needs one line <!-- begin runs -->"):
-        report(tmp_path)
+        write_report("milr", tmp_path)
 
 
 def test_without_matplotlib(tmp_path, monkeypatch):
     save(tmp_path, "milr/dwie_atlop", 0)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"rulewright\[viz\]"):
-        report(tmp_path)
+        write_report("milr", tmp_path)
     assert not (tmp_path / "milr.md").exists()
 
 

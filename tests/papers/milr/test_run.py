@@ -14,7 +14,7 @@ from rulewright.errors import UnknownNameError
 from rulewright.inject import RuleDecoder
 from rulewright.io.docred import Document, Entity, Fact, Mention
 from rulewright.logic import parse_rules
-from rulewright.papers import Experiment, experiments, find
+from rulewright.papers.catalogue import Experiment, experiments, find_experiment
 from rulewright.papers.milr import run as family
 from rulewright.papers.milr.decoding import cases
 from rulewright.papers.milr.tasks import Task, load_task
@@ -112,9 +112,9 @@ def _without_times(found):
 
 def test_the_catalogue():
     assert {"milr/dwie_atlop", "milr/redocred_atlop", "milr/dwie_lstm"} <= set(experiments())
-    assert find("milr/dwie_gain").family == "milr"
+    assert find_experiment("milr/dwie_gain").family == "milr"
     with pytest.raises(UnknownNameError, match="did you mean 'milr/dwie_atlop'"):
-        find("milr/dwie_atlob")
+        find_experiment("milr/dwie_atlob")
 
 
 @needs_data

@@ -8,28 +8,28 @@ from pathlib import Path
 import pytest
 
 from rulewright.errors import UnknownNameError
-from rulewright.papers import find, with_settings
-from rulewright.papers.nlil.report import report
-from rulewright.papers.nlil.run import run
+from rulewright.papers.catalogue import find_experiment, load_run, with_settings
+from rulewright.papers.nlil.even import run
+from rulewright.papers.report_page import write_report
 
 
 def test_even_numbers_are_solved_exactly(tmp_path: Path) -> None:
     told: list[str] = []
-    found = run(find("nlil/even_successor_10"), seed=0, folder=tmp_path, tell=told.append)
+    found = run(find_experiment("nlil/even_successor_10"), seed=0, folder=tmp_path, tell=told.append)
     assert found["exact"] is True
     assert found["zero"] is True
     assert found["rows"]["derived from zero"] == {"precision": 1.0, "recall": 1.0}
     assert len(found["rules"]) == len(told) == 2
 
 
-def test_an_unknown_task_is_named(tmp_path: Path) -> None:
-    experiment = with_settings(find("nlil/even_successor_10"), {"task": "odd"})
+def test_an_unknown_task_is_named() -> None:
+    experiment = with_settings(find_experiment("nlil/even_successor_10"), {"task": "odd"})
     with pytest.raises(UnknownNameError, match="odd"):
-        run(experiment, seed=0, folder=tmp_path, tell=print)
+        load_run(experiment)
 
 
 def test_the_page_is_renewed_from_the_runs_of_a_folder(tmp_path: Path) -> None:
-    even = run(find("nlil/even_successor_10"), seed=0, folder=tmp_path / "run", tell=lambda _: None)
+    even = run(find_experiment("nlil/even_successor_10"), seed=0, folder=tmp_path / "run", tell=lambda _: None)
     (tmp_path / "nlil_even_successor_10_0.json").write_text(json.dumps(even), encoding="utf-8")
     scores = {"r@1": 0.5, "r@5": 0.75, "r@1 top 50": 0.5, "r@5 top 50": 0.75}
     scenes = {
@@ -42,7 +42,7 @@ def test_the_page_is_renewed_from_the_runs_of_a_folder(tmp_path: Path) -> None:
         "doubtful": ["0.1 :: bush(X) :- by(X, Z1)."],
     }
     (tmp_path / "nlil_vrd_0.json").write_text(json.dumps(scenes), encoding="utf-8")
-    found = report(tmp_path)
+    found = write_report("nlil", tmp_path)
     page = (tmp_path / "nlil.md").read_text(encoding="utf-8")
     assert found.runs == ("nlil/even_successor_10 seed 0", "nlil/vrd seed 0")
     assert "nlil/wn18 seed 0" in found.missing

@@ -18,7 +18,7 @@ from rulewright.learn.lnn.network import TemplateNetwork
 from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, Head, Leaf, Look
 from rulewright.learn.lnn.operators import Operator
 from rulewright.papers.lnn.gridworld import GridWorlds
-from rulewright.papers.results_page import new_figure
+from rulewright.papers.report_page import new_figure
 
 GATE, LEAF, FACT = "#d9d9d9", "#f2b8b0", "#bcd4ea"
 COLOURS = ("#1f4e79", "#8c8c8c", "#e0a030", "#4c8fbd")

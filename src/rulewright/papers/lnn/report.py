@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rulewright.papers.catalogue import experiments
 from rulewright.papers.lnn.pictures import draw_curves
-from rulewright.papers.results_page import (
+from rulewright.papers.report_page import (
     ABSENT,
     NOTHING,
-    Report,
+    PageContent,
     Runs,
-    figure_of,
+    code_block,
+    list_runs,
     markdown_table,
     mean_and_sd,
+    mean_figure,
     new_figure,
-    of_task,
-    read_runs,
-    reported,
-    run_list,
-    write_page,
+    runs_of_task,
 )
 
 TITLE = "LNN: rules and connectives learned by gradient"
-FAMILY = "lnn"
 
 RANKING_ROWS = {"ours, test": "ours", "paper": "paper (LNN-MP)", "anyburl": "AnyBURL, two cores"}
 GRID_ROWS = {"lnn": "LNN", "neural_lp": "attention and product (NeuralLP)", "ideal": "ideal rule"}
@@ -34,29 +29,25 @@ READABLE = 10
 """How many relations of a set are shown with a rule."""
 
 
-def report(folder: str | os.PathLike[str]) -> Report:
-    """Read every ``lnn_NAME_SEED.json`` of a folder and renew the tables and plots of its ``lnn.md``."""
-    place = Path(folder)
-    runs = read_runs(place, FAMILY)
+def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
+    """Write the tables and draw the curves of ``lnn.md``."""
     new_figure(1, 1)  # so that nothing is written where plots cannot be drawn
-    curves = _draw_curves(runs, place)
-    page = place / "lnn.md"
+    curves = _draw_curves(runs, pages)
     grids = grid_table(runs)
     blocks = {
-        "runs": run_list(runs, FAMILY),
+        "runs": list_runs(runs, "lnn"),
         "completion": ranking_table(runs),
         "readable": readable_rules(runs),
         "countries": country_table(runs),
         "gridworld": grids if curves is None else f"{grids}\n\n![Mean reward by training grids]({curves.name})",
     }
-    write_page(page, TITLE, blocks)
-    return reported(runs, FAMILY, (page, *(() if curves is None else (curves,))))
+    return PageContent(TITLE, blocks, () if curves is None else (curves,))
 
 
 def ranking_table(runs: Runs) -> str:
     """Filtered ranks by set (Table 2), beside the paper and AnyBURL, with the seconds of learning and ranking."""
     lines = []
-    for name, found in of_task(runs, FAMILY, "kbc"):
+    for title, found in runs_of_task(runs, "kbc"):
         for row, label in RANKING_ROWS.items():
             rows = [run["rows"][row] for run in found if row in run["rows"]]
             if not rows:
@@ -66,14 +57,14 @@ def ranking_table(runs: Runs) -> str:
             seconds = [mean_and_sd((run["seconds"][part] for run in found), scale=1, digits=0) for part in _PARTS]
             lines.append(
                 (
-                    f"{experiments()[name].title}, {label}",
-                    *(figure_of(rows, key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
+                    f"{title}, {label}",
+                    *(mean_figure(rows, key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
                     *(seconds if ours else [NOTHING] * len(_PARTS)),
                     mean_and_sd((run["rules"] for run in found), scale=1, digits=0) if ours else NOTHING,
                 )
             )
     head = ("", "MRR", "Hits@1", "Hits@3", "Hits@10", "learning, s", "ranking, s", "rules")
-    return markdown_table(head, lines) if lines else ABSENT
+    return markdown_table(head, lines)
 
 
 _PARTS = ("learning", "ranking")
@@ -82,44 +73,43 @@ _PARTS = ("learning", "ranking")
 def readable_rules(runs: Runs) -> str:
     """The heaviest path rule of the relations that have one (Table 3), of the first seed."""
     parts = []
-    for name, found in of_task(runs, FAMILY, "kbc"):
+    for title, found in runs_of_task(runs, "kbc"):
         rules = [written[0] for written in found[0].get("readable", {}).values() if written]
         if rules:
-            text = "\n".join(rules[:READABLE])
-            parts.append(f"**{experiments()[name].title}**\n\n```text\n{text}\n```")
+            parts.append(f"**{title}**\n\n{code_block(rules[:READABLE])}")
     return "\n\n".join(parts) or ABSENT
 
 
 def country_table(runs: Runs) -> str:
     """AUC-PR on Countries with the fixed reduction and with the other, and the rule (Table 4)."""
     lines = []
-    for name, found in of_task(runs, FAMILY, "countries"):
+    for title, found in runs_of_task(runs, "countries"):
         by_way = {way: [run["by_reduction"][way] for run in found if "by_reduction" in run] for way in ("max", "sum")}
         lines.append(
             (
-                experiments()[name].title,
-                figure_of([run["rows"]["ours"] for run in found], "auc_pr"),
+                title,
+                mean_figure([run["rows"]["ours"] for run in found], "auc_pr"),
                 str(found[0].get("reduction", NOTHING)),
-                *(figure_of(rows, key) for rows in by_way.values() for key in ("auc_pr", "train_auc_pr")),
+                *(mean_figure(rows, key) for rows in by_way.values() for key in ("auc_pr", "train_auc_pr")),
                 f"{found[0]['paper']['ours']['auc_pr']:.3f}" if found[0].get("paper") else NOTHING,
                 "; ".join(dict.fromkeys(f"`{run['crisp']}`" for run in found)),
             )
         )
     head = ("", "AUC-PR", "by", "max: test", "train", "sum: test", "train", "paper", "crisp rule")
-    return markdown_table(head, lines) if lines else ABSENT
+    return markdown_table(head, lines)
 
 
 def grid_table(runs: Runs) -> str:
     """Mean reward on test grids after some training grids, and its share of the ideal rule's (Figure 5)."""
     lines = []
     points = (1, 5, 10, 20, 30)
-    for _, found in of_task(runs, FAMILY, "gridworld"):
+    for _, found in runs_of_task(runs, "gridworld"):
         for row, label in GRID_ROWS.items():
             rows = [run["rows"][row] for run in found if row in run["rows"]]
             share = (_percent(rows, key) for key in ("share_of_ideal_after_20", "share_if_half_true_after_20"))
-            lines.append((label, *(figure_of(rows, f"after_{point}") for point in points), *share))
+            lines.append((label, *(mean_figure(rows, f"after_{point}") for point in points), *share))
     head = ("", *(f"{point} grids" for point in points), "share of ideal, 20", "moves at least half true")
-    return markdown_table(head, lines) if lines else ABSENT
+    return markdown_table(head, lines)
 
 
 def _percent(rows: Sequence[Mapping[str, Any]], key: str) -> str:
@@ -128,7 +118,7 @@ def _percent(rows: Sequence[Mapping[str, Any]], key: str) -> str:
 
 def _draw_curves(runs: Runs, folder: Path) -> Path | None:
     """Draw the learning curves of gridworld, the mean over seeds."""
-    found = [run for _, each in of_task(runs, FAMILY, "gridworld") for run in each]
+    found = [run for _, each in runs_of_task(runs, "gridworld") for run in each]
     if not found:
         return None
     curves = {}

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from rulewright.papers.catalogue import experiments
-from rulewright.papers.results_page import (
+from rulewright.papers.report_page import (
     ABSENT,
     NOTHING,
-    Report,
-    Run,
+    PageContent,
     Runs,
+    join_seeds,
+    list_runs,
     markdown_table,
     mean_and_sd,
+    mean_figure,
     new_figure,
-    of_task,
-    read_runs,
-    reported,
-    run_list,
-    write_page,
+    runs_of_task,
+    save_figure,
 )
 
 TITLE = "LogicMP: Markov logic as a layer"
-FAMILY = "logicmp"
 
 FORM_VARIANTS = {
     "plain": "network alone",
@@ -48,7 +43,6 @@ TAG_VARIANTS = {
     "layer_trained_list": "layer, trained with adjacent and list rules",
 }
 
-
 GRAPH_VARIANTS = {
     "encoder": "encoder alone",
     "encoder_scores": "encoder trained on grounding scores",
@@ -57,22 +51,19 @@ GRAPH_VARIANTS = {
 }
 
 
-def report(folder: str | os.PathLike[str]) -> Report:
-    """Read every ``logicmp_NAME_SEED.json`` of a folder and renew the tables and plots of its ``logicmp.md``."""
-    place = Path(folder)
-    runs = read_runs(place, FAMILY)
+def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
+    """Write the tables and draw the plot of ``logicmp.md``."""
     new_figure(1, 1)  # so that nothing is written where plots cannot be drawn
-    plots = _draw(runs, place)
+    plots = _draw_forms(runs, pages)
+    images = [f"![F1 of blocks on FUNSD, each seed a line]({path.name})" for path in plots]
     blocks = {
-        "runs": run_list(runs, FAMILY),
-        "forms": _with_picture(form_table(runs), plots.get("forms"), "F1 of blocks on FUNSD, each seed a line"),
+        "runs": list_runs(runs, "logicmp"),
+        "forms": "\n\n".join([form_table(runs), *images]),
         "tags": tag_table(runs),
         "graphs": graph_table(runs),
         "iterations": iteration_table(runs),
     }
-    page = place / "logicmp.md"
-    write_page(page, TITLE, blocks)
-    return reported(runs, FAMILY, (page, *plots.values()))
+    return PageContent(TITLE, blocks, plots)
 
 
 def form_table(runs: Runs) -> str:
@@ -104,23 +95,22 @@ def tag_table(runs: Runs) -> str:
 def graph_table(runs: Runs) -> str:
     """AUC-PR of knowledge bases, by part and variant."""
     parts = []
-    for name, found in of_task(runs, FAMILY, "graphs"):
-        names = list(found[0]["rows"]["layer"]["parts"])
-        theirs = found[0].get("paper") or {}
+    for title, seeds in runs_of_task(runs, "graphs"):
+        names = list(seeds[0]["rows"]["layer"]["parts"])
         lines = []
         for variant, label in GRAPH_VARIANTS.items():
-            rows = [run["rows"][variant] for run in found if variant in run["rows"]]
-            paper = theirs.get(variant, {})
+            rows = [run["rows"][variant] for run in seeds if variant in run["rows"]]
+            paper = (seeds[0].get("paper") or {}).get(variant, {})
             lines.append(
                 (
                     label,
-                    *(mean_and_sd((row["parts"][each]["auc_pr"] for row in rows), scale=1, digits=3) for each in names),
-                    mean_and_sd((row["auc_pr"] for row in rows), scale=1, digits=3),
+                    *(mean_figure((row["parts"][name] for row in rows), "auc_pr") for name in names),
+                    mean_figure(rows, "auc_pr"),
                     f"{mean(paper.values()):.2f}" if paper else NOTHING,
                 )
             )
         head = ("AUC-PR", *names, "mean", "paper, mean")
-        parts.append(f"**{_heading(name, found)}**\n\n{markdown_table(head, lines)}")
+        parts.append(f"**{title} (seeds {join_seeds(seeds)})**\n\n{markdown_table(head, lines)}")
     return "\n\n".join(parts) or ABSENT
 
 
@@ -128,19 +118,15 @@ def iteration_table(runs: Runs) -> str:
     """AUC-PR of the layer alone after some numbers of iterations, of the first seed."""
     rows: list[tuple[str, ...]] = []
     counts: list[int] = []
-    for name, found in of_task(runs, FAMILY, "graphs"):
+    for title, seeds in runs_of_task(runs, "graphs"):
         by_damping: dict[float, dict[int, float]] = {}
-        for each in found[0].get("iterations", ()):
-            by_damping.setdefault(each["damping"], {})[each["iterations"]] = each["auc_pr"]
+        for point in seeds[0].get("iterations", ()):
+            by_damping.setdefault(point["damping"], {})[point["iterations"]] = point["auc_pr"]
         for damping, values in by_damping.items():
             counts = counts or list(values)
             shown = [f"{values[count]:.3f}" if count in values else NOTHING for count in counts]
-            rows.append((f"{experiments()[name].title}, damping {damping:g}", *shown))
-    return markdown_table(("iterations", *map(str, counts)), rows) if rows else ABSENT
-
-
-def _heading(name: str, found: Sequence[Run]) -> str:
-    return f"{experiments()[name].title} (seeds {', '.join(str(run['seed']) for run in found)})"
+            rows.append((f"{title}, damping {damping:g}", *shown))
+    return markdown_table(("iterations", *map(str, counts)), rows)
 
 
 def _table(
@@ -154,58 +140,51 @@ def _table(
     compared: str,
 ) -> str:
     parts = []
-    for name, found in of_task(runs, FAMILY, task):
+    for title, seeds in runs_of_task(runs, task):
         lines = []
         for variant, label in variants.items():
-            rows = [run["rows"][variant] for run in found if variant in run["rows"]]
-            if not rows:
+            pairs = [(run["rows"][variant], run["rows"]["plain"]) for run in seeds if variant in run["rows"]]
+            if not pairs:
                 continue
-            pairs = [(run["rows"][variant], run["rows"]["plain"]) for run in found if variant in run["rows"]]
-            gain = [value(one, compared) - value(other, compared) for one, other in pairs]  # type: ignore[operator]
-            theirs = (found[0].get("paper") or {}).get(variant, {})
+            gains = [value(row, compared) - value(plain, compared) for row, plain in pairs]  # type: ignore[operator]
+            theirs = (seeds[0].get("paper") or {}).get(variant, {})
             lines.append(
                 (
                     label,
-                    *(mean_and_sd(value(row, key) for row in rows) for key in columns),
-                    NOTHING if variant == "plain" else _gain(gain),
+                    *(mean_and_sd(value(row, key) for row, _ in pairs) for key in columns),
+                    NOTHING if variant == "plain" else _describe_gain(gains),
                     *(f"{theirs[key]:.1f}" if key in theirs else NOTHING for key in paper),
                 )
             )
-        head = ("", *columns.values(), f"gain in {columns[compared]}", *(f"paper, {each}" for each in paper.values()))
-        parts.append(f"**{_heading(name, found)}**\n\n{markdown_table(head, lines)}")
+        head = ("", *columns.values(), f"gain in {columns[compared]}", *(f"paper, {label}" for label in paper.values()))
+        parts.append(f"**{title} (seeds {join_seeds(seeds)})**\n\n{markdown_table(head, lines)}")
     return "\n\n".join(parts) or ABSENT
 
 
-def _gain(values: Sequence[float]) -> str:
+def _describe_gain(values: Sequence[float]) -> str:
     """Write the mean difference over seeds with twice its standard error, and in how many seeds it is above 0."""
     shown = f"{100 * mean(values):+.2f}"
     if len(values) == 1:
         return shown
     error = 200 * stdev(values) / len(values) ** 0.5
-    return f"{shown} ± {error:.2f} ({sum(each > 0 for each in values)} of {len(values)} seeds)"
+    return f"{shown} ± {error:.2f} ({sum(value > 0 for value in values)} of {len(values)} seeds)"
 
 
-def _with_picture(text: str, picture: Path | None, caption: str) -> str:
-    return text if picture is None else f"{text}\n\n![{caption}]({picture.name})"
-
-
-def _draw(runs: Runs, folder: Path) -> dict[str, Path]:
+def _draw_forms(runs: Runs, folder: Path) -> list[Path]:
     """Draw each seed's F1 by variant, so that the pairing can be seen."""
-    found = list(chain.from_iterable(runs for _, runs in of_task(runs, FAMILY, "forms")))
-    if len(found) < 2:
-        return {}
-    shown = [each for each in FORM_VARIANTS if all(each in run["rows"] for run in found)]
+    seeds = [run for _, runs_of_one in runs_of_task(runs, "forms") for run in runs_of_one]
+    if len(seeds) < 2:
+        return []
+    shown = [variant for variant in FORM_VARIANTS if all(variant in run["rows"] for run in seeds)]
     figure = new_figure(5.2, 3.2)
     axis = figure.subplots()
-    for run in found:
+    for run in seeds:
         values = [100 * run["rows"][variant]["full"] for variant in shown]
         axis.plot(range(len(shown)), values, color="#9db7cc", marker="o", markersize=3, linewidth=1)
-    means = [100 * mean(run["rows"][variant]["full"] for run in found) for variant in shown]
+    means = [100 * mean(run["rows"][variant]["full"] for run in seeds) for variant in shown]
     axis.plot(range(len(shown)), means, color="#1f4e79", marker="o", linewidth=2, label="mean")
-    axis.set_xticks(range(len(shown)), [FORM_VARIANTS[each] for each in shown], fontsize=8)
+    axis.set_xticks(range(len(shown)), [FORM_VARIANTS[variant] for variant in shown], fontsize=8)
     axis.set_ylabel("F1 of blocks, %")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8)
-    path = folder / "logicmp_forms.png"
-    figure.savefig(path, dpi=100, metadata={"Software": None})
-    return {"forms": path}
+    return [save_figure(figure, folder / "logicmp_forms.png")]

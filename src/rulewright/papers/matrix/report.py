@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rulewright.papers.catalogue import experiments
 from rulewright.papers.matrix.run import LEARNERS, USES
-from rulewright.papers.results_page import (
-    Report,
+from rulewright.papers.report_page import (
+    ABSENT,
+    PageContent,
     Run,
-    family_of,
+    Runs,
+    family_names,
+    join_seeds,
     markdown_table,
     mean_and_sd,
-    read_runs,
-    reported,
-    write_page,
+    title_of,
 )
 
 TITLE = "Every learner in every use"
 MEASURES = {"f1": "F1", "consistency": "consistency with gold rules", "own_consistency": "consistency with own rules"}
 
 
-def report(folder: str | os.PathLike[str]) -> Report:
-    """Read every ``matrix_NAME_SEED.json`` of a folder and renew the tables of its ``matrix.md``."""
-    place = Path(folder)
-    runs = read_runs(place, "matrix")
-    blocks = {name.partition("/")[2]: _section(name, runs.get(name, ())) for name in family_of("matrix")}
-    write_page(place / "matrix.md", TITLE, blocks)
-    return reported(runs, "matrix", (place / "matrix.md",))
+def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
+    """Write the tables of ``matrix.md``, a block for each data set."""
+    blocks = {name.partition("/")[2]: _section(name, runs.get(name, ())) for name in family_names("matrix")}
+    return PageContent(TITLE, blocks)
 
 
 def _section(name: str, runs: Sequence[Run]) -> str:
-    title = experiments()[name].title
+    title = title_of(name)
     if not runs:
-        return f"## {title}\n\nNo run is here yet."
+        return f"## {title}\n\n{ABSENT}"
     parts = [f"## {title}", _about(runs)]
     for measure, spoken in MEASURES.items():
         rows = [(learner, *(_cell(runs, f"{learner}, {use}", measure) for use in USES)) for learner in LEARNERS]
@@ -52,10 +48,9 @@ def _about(runs: Sequence[Run]) -> str:
         f"{name} {count} ({first['refused'][name]} of them not over pairs)" for name, count in first["rules"].items()
     )
     train, select, test = first["worlds"]
-    seeds = ", ".join(str(run["seed"]) for run in runs)
     return (
         f"Worlds: {train} to train on, {select} to select on, {test} to test on; {len(first['targets'])} targets; "
-        f"{first['gold_rules']} gold rules; seed {seeds}. Rules learned: {rules}."
+        f"{first['gold_rules']} gold rules; seed {join_seeds(runs)}. Rules learned: {rules}."
     )
 
 

@@ -2,102 +2,96 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rulewright.io.json_shape import load
-from rulewright.papers.catalogue import experiments
-from rulewright.papers.results_page import (
+from rulewright.papers.report_page import (
     ABSENT,
     NOTHING,
-    Report,
+    PageContent,
     Runs,
-    figure_of,
+    code_block,
+    list_runs,
     markdown_table,
     mean_and_sd,
-    of_task,
-    read_runs,
-    reported,
-    run_list,
-    write_page,
+    mean_figure,
+    runs_of_task,
 )
 
 TITLE = "NLIL: transformers that write rules"
-FAMILY = "nlil"
 BENCHMARK = "nlil_benchmark.json"
 
 
-def report(folder: str | os.PathLike[str]) -> Report:
-    """Read every ``nlil_NAME_SEED.json`` of a folder and renew the tables of its ``nlil.md``."""
-    place = Path(folder)
-    runs = read_runs(place, FAMILY)
-    page = place / "nlil.md"
+def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
+    """Write the tables of ``nlil.md``."""
     blocks = {
-        "runs": run_list(runs, FAMILY),
+        "runs": list_runs(runs, "nlil"),
         "even": even_table(runs),
         "completion": completion_table(runs),
         "scenes": scene_table(runs),
         "rules": printed_rules(runs),
-        "cost": cost_tables(place / BENCHMARK),
+        "cost": cost_tables(results / BENCHMARK),
     }
-    write_page(page, TITLE, blocks)
-    return reported(runs, FAMILY, (page,))
+    return PageContent(TITLE, blocks)
 
 
 def even_table(runs: Runs) -> str:
     """Even and successor: how many seeds are exact, and how long it took (Figure 5a)."""
     lines = []
-    for name, found in of_task(runs, FAMILY, "even"):
+    for title, found in runs_of_task(runs, "even"):
         exact = sum(bool(run["exact"] and run["zero"]) for run in found)
         lines.append(
             (
-                experiments()[name].title,
+                title,
                 f"{exact} of {len(found)}",
                 mean_and_sd((run["rounds"] for run in found), scale=1, digits=1),
                 mean_and_sd((run["seconds"] for run in found), scale=1, digits=1),
             )
         )
-    return markdown_table(("", "exact, zero too", "rounds", "seconds"), lines) if lines else ABSENT
+    return markdown_table(("", "exact, zero too", "rounds", "seconds"), lines)
 
 
 def completion_table(runs: Runs) -> str:
     """Filtered ranks by the extracted rules, ties in expectation, beside the paper (Table 1)."""
     lines = []
-    for name, found in of_task(runs, FAMILY, "kbc"):
+    for title, found in runs_of_task(runs, "kbc"):
         for row in found[0]["rows"]:
             rows = [run["rows"][row] for run in found]
             ours = row.startswith("ours")
             lines.append(
                 (
-                    f"{experiments()[name].title}: {row}",
-                    *(figure_of(rows if ours else rows[:1], key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
+                    f"{title}: {row}",
+                    *(mean_figure(rows if ours else rows[:1], key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
                     _mean([run["core_seconds"]["learning"] for run in found]) if ours else NOTHING,
                     _mean([run["rules"] for run in found]) if ours else NOTHING,
                 )
             )
     head = ("", "MRR", "Hits@1", "Hits@3", "Hits@10", "learning, s of one core", "rules")
-    return markdown_table(head, lines) if lines else ABSENT
+    return markdown_table(head, lines)
 
 
 def scene_table(runs: Runs) -> str:
     """Object classification by the extracted rules (Table 3), and with fewer images (Figure 5c)."""
     lines = []
-    for name, found in of_task(runs, FAMILY, "scenes"):
+    for title, found in runs_of_task(runs, "scenes"):
         for row in found[0]["rows"]:
             rows = [run["rows"][row] for run in found]
             ours = row in ("ours", "frequency vote")
             lines.append(
                 (
-                    f"{experiments()[name].title}: {row}",
-                    *(figure_of(rows if ours else rows[:1], key) for key in ("r@1", "r@5", "r@1 top 50", "r@5 top 50")),
+                    f"{title}: {row}",
+                    *(
+                        mean_figure(rows if ours else rows[:1], key)
+                        for key in ("r@1", "r@5", "r@1 top 50", "r@5 top 50")
+                    ),
                     _mean([run["images"] for run in found]) if ours else NOTHING,
                     _mean([run["seconds"] for run in found]) if row == "ours" else NOTHING,
                 )
             )
     head = ("", "R@1", "R@5", "R@1, top 50", "R@5, top 50", "images", "seconds")
-    return markdown_table(head, lines) if lines else ABSENT
+    return markdown_table(head, lines)
 
 
 def printed_rules(runs: Runs) -> str:
@@ -106,8 +100,8 @@ def printed_rules(runs: Runs) -> str:
     if not found:
         return ABSENT
     rules = [rule for written in found[0]["readable"].values() for rule in written[:2]]
-    parts = ["Of the most frequent classes:", _code(rules), "The least precise of the weightiest:"]
-    return "\n\n".join([*parts, _code(found[0]["doubtful"])])
+    parts = ["Of the most frequent classes:", code_block(rules), "The least precise of the weightiest:"]
+    return "\n\n".join([*parts, code_block(found[0]["doubtful"])])
 
 
 def cost_tables(path: Path) -> str:
@@ -124,11 +118,6 @@ def cost_tables(path: Path) -> str:
 
 def _cells(row: Sequence[object]) -> list[str]:
     return [f"{each:.3f}" if isinstance(each, float) else str(each) for each in row]
-
-
-def _code(lines: Sequence[str]) -> str:
-    text = "\n".join(lines)
-    return f"```text\n{text}\n```"
 
 
 def _mean(values: Sequence[float]) -> str:
