@@ -119,12 +119,12 @@ def test_editing(explorer):
 def test_a_rule_that_cannot_be_applied_is_told_and_leaves_the_rest(explorer):
     explorer.add("male(X) :- no_such_predicate(X)")
     assert explorer.wait(60)
-    assert "no_such_predicate" in explorer.inference.outcome.error
+    assert "no_such_predicate" in explorer.inference.current.error
     assert explorer.ask("male(X)").known == 2
     with pytest.raises(DataError, match="no_such_predicate"):
         explorer.explain(("male", "ann"))
     explorer.set_enabled(6, False)
-    assert explorer.wait(60) and not explorer.inference.outcome.error
+    assert explorer.wait(60) and not explorer.inference.current.error
 
 
 def test_rules_that_never_end_are_bounded(tmp_path):
@@ -160,8 +160,8 @@ def test_a_neighbourhood(explorer):
     assert explorer.neighbourhood("bob", min_score=0.85).inferred == 0
     assert explorer.neighbourhood("bob", inferred=False).inferred == 0
     assert explorer.neighbourhood("bob", containing="GAV").groups == ()
-    assert explorer.neighbourhood("bob", each=1).groups[1].more == 1
-    assert explorer.neighbourhood("bob", groups=1, skip=1).groups == ()
+    assert explorer.neighbourhood("bob", per_relation=1).groups[1].hidden == 1
+    assert explorer.neighbourhood("bob", relations=1, skip=1).groups == ()
     with pytest.raises(RulewrightError, match="unknown entity 'bo'; did you mean 'bob'"):
         explorer.neighbourhood("bo")
 
@@ -191,7 +191,7 @@ def test_a_bad_pattern_is_explained(explorer, pattern, message):
 
 def test_answers(explorer):
     page = explorer.ask("parent_of(X, Y)")
-    assert [answer.known for answer in page.answers] == [True] * 3 + [False] * len(page.answers[3:])
+    assert [answer.is_known for answer in page.answers] == [True] * 3 + [False] * len(page.answers[3:])
     assert (page.known, page.inferred, page.total) == (3, 1, 4)
     assert [answer.args for answer in explorer.ask("parent_of(X, Y)", start=2, size=1).answers] == [("bob", "שלום")]
     assert [answer.args for answer in explorer.ask("parent_of(X, Y)", start=3, size=1).answers] == [("al", "bob")]
@@ -205,9 +205,9 @@ def test_answers(explorer):
 def test_proofs(explorer):
     found = explorer.explain(("parent_of", "al", "bob"))
     assert found.status == "inferred" and found.score == 0.8
-    assert explorer.key_of(found.proofs[0].number) == 1
+    assert explorer.rule_key(found.proofs[0].number) == 1
     assert explorer.explain(("parent_of", "cid", "ann")).status == "unknown"
-    assert explorer.key_of(None) is None and explorer.key_of(99) is None
+    assert explorer.rule_key(None) is None and explorer.rule_key(99) is None
 
 
 triples = st.lists(
@@ -241,7 +241,7 @@ def test_answers_and_neighbours_are_those_of_a_plain_search(tmp_path_factory, gr
         assert {answer.args: answer.score for answer in page.answers} == wanted
         scores = [2.0 if answer.score is None else answer.score for answer in page.answers]
         assert scores == sorted(scores, reverse=True)
-        found = explorer.neighbourhood("a", each=1000, groups=1000)
+        found = explorer.neighbourhood("a", per_relation=1000, relations=1000)
         near = [
             (group.relation, group.outgoing, neighbour.name, neighbour.score)
             for group in found.groups

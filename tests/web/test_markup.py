@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from strategies import HOSTILE_NAMES, names, rules
 
 from rulewright.logic import parse_rule
-from rulewright.web.markup import bar_html, logic_html, name_html, shown
-from rulewright.web.neighbourhood import Group, Neighbour, Neighbourhood
-from rulewright.web.pictures import neighbourhood_picture, rule_picture
+from rulewright.web.lookup import Neighbour, Neighbourhood, RelationGroup
+from rulewright.web.markup import bar_html, logic_html, name_html, neighbourhood_picture, rule_picture, shown
 
 ATTACKS = (
     "<script>alert(1)</script>",
@@ -81,7 +80,7 @@ def test_a_picture_of_any_rule_is_well_formed(rule):
 
 @given(anything, anything, st.booleans(), st.none() | st.floats(0, 1))
 def test_a_picture_of_any_neighbourhood_is_well_formed(name, relation, outgoing, score):
-    group = Group(relation, outgoing, (Neighbour("entity", name, score),), 5)
+    group = RelationGroup(relation, outgoing, (Neighbour("entity", name, score),), 5)
     found = Neighbourhood("entity", name, (group,), (), 1, 0)
     root = ElementTree.fromstring(
         neighbourhood_picture(found, lambda kind, name: "/graph?entity=3", lambda group: "/ask?q=p%28X%29&new=1")

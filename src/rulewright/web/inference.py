@@ -1,4 +1,4 @@
-"""What follows from the rules as they are now, worked out beside the pages and taken up when it is there."""
+"""What follows from the rules as they are now, and how often each holds: computed in threads beside the pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rulewright.engine import Engine, SQLEngine
 from rulewright.errors import DataError, RulewrightError
 from rulewright.logic import Head, Rule, RuleSet, Statement
 from rulewright.reason import Explainer, Explanation, apply
-from rulewright.web.fact_lookup import FactLookup
+from rulewright.web.lookup import FactLookup
 from rulewright.web.rulebook import Entry, is_applied
 
 MAX_FACTS = 3_000_000
@@ -20,11 +20,11 @@ MAX_FACTS = 3_000_000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Consequences:
     """What one version of the rules gives. ``note`` says what is missing from it, ``error`` why there is nothing."""
 
     version: int
-    index: FactLookup
+    facts: FactLookup
     explainer: Explainer | None = None
     note: str = ""
     error: str = ""
@@ -32,85 +32,85 @@ class Outcome:
 
 
 class Inference:
-    """Applies rules to facts in a thread; the newest version of the rules counts, those between are passed over."""
+    """Applies rules to facts in a thread; the newest version of the rules counts, those between are skipped."""
 
-    def __init__(self, kb: KnowledgeBase, *, rounds: int, max_facts: int = MAX_FACTS) -> None:
-        self._kb, self._rounds, self._max_facts = kb, rounds, max_facts
-        self.outcome = Outcome(-1, FactLookup(kb, {}))
-        self._wanted: tuple[RuleSet, int] | None = None
+    def __init__(self, kb: KnowledgeBase, *, rounds: int) -> None:
+        self._kb, self._rounds = kb, rounds
+        self.current = Consequences(-1, FactLookup(kb, {}))
+        self._requested: tuple[RuleSet, int] | None = None
         self._changed = threading.Condition()
-        self._turn = threading.Lock()  # an explainer is not closed while it is asked
+        self._turn = threading.Lock()  # an explainer is not closed while it is in use
         self._thread: threading.Thread | None = None
 
     def request(self, rules: RuleSet, version: int) -> None:
-        """Ask for what follows from rules; earlier results stay until it is there."""
+        """Start to compute what follows from rules; earlier results stay until it is there."""
         with self._changed:
-            self._wanted = (rules, version)
+            self._requested = (rules, version)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="rulewright-inference", daemon=True)
                 self._thread.start()
 
-    def ready(self, version: int) -> bool:
-        """Tell whether the outcome is that of this version."""
-        return self.outcome.version == version
+    def is_ready(self, version: int) -> bool:
+        """Return whether the consequences are those of this version."""
+        return self.current.version == version
 
     def wait(self, version: int, seconds: float | None = None) -> bool:
-        """Wait for the outcome of a version; tell whether it came."""
+        """Wait for the consequences of a version; return whether they came."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.ready(version), seconds)
+            return self._changed.wait_for(lambda: self.is_ready(version), seconds)
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                if self._wanted is None:
+                if self._requested is None:
                     self._thread = None
                     return
-                (rules, version), self._wanted = self._wanted, None
-            outcome = self._outcome(rules, version)
+                (rules, version), self._requested = self._requested, None
+            consequences = self._infer(rules, version)
             with self._turn:
-                old, self.outcome = self.outcome.explainer, outcome
+                old, self.current = self.current.explainer, consequences
                 if old is not None:
                     old.close()
             with self._changed:
                 self._changed.notify_all()
 
-    def _outcome(self, rules: RuleSet, version: int) -> Outcome:
+    def _infer(self, rules: RuleSet, version: int) -> Consequences:
         applied = rules.filter(is_applied)
         try:
-            inferred = apply(applied, self._kb, max_rounds=self._rounds, max_facts=self._max_facts)
+            inferred = apply(applied, self._kb, max_rounds=self._rounds, max_facts=MAX_FACTS)
             explainer = Explainer(applied, self._kb)
         except RulewrightError as error:
-            return Outcome(version, FactLookup(self._kb, {}), error=str(error))
+            return Consequences(version, FactLookup(self._kb, {}), error=str(error))
         left_out = len(rules) - len(applied)
         notes = [f"{left_out:,} weighted formulas and templates give no facts by themselves"] if left_out else []
-        if len(inferred) >= self._max_facts:
+        if len(inferred) >= MAX_FACTS:
             notes.append(inferred.note)
-        broken = tuple((str(each.formula), each.groundings) for each in inferred.violations)
-        return Outcome(version, FactLookup.of_inferred(inferred), explainer, "; ".join(notes), violations=broken)
+        violations = tuple((str(violation.formula), violation.groundings) for violation in inferred.violations)
+        return Consequences(version, FactLookup.from_inferred(inferred), explainer, "; ".join(notes), "", violations)
 
     def explain(self, fact: Head | Sequence[Value], *, k: int, seconds: float) -> Explanation:
-        """Say why a fact follows from the rules of the outcome, or why not."""
+        """Explain why a fact follows from the rules that were applied last, or why not."""
         with self._turn:
-            explainer = self.outcome.explainer
+            explainer = self.current.explainer
             if explainer is None:
-                raise DataError(self.outcome.error or "the rules are still being applied; ask again in a moment")
+                raise DataError(self.current.error or "the rules are still being applied; ask again in a moment")
             with explainer.time_limit(seconds):
                 return explainer.explain(fact, k=k, depth=self._rounds)
 
     def close(self) -> None:
-        """Let go of what the outcome holds, once nothing is being worked out any more."""
+        """Free the explainer once no rules are being applied any more."""
         with self._changed:
-            self._wanted = None
+            self._requested = None
             thread = self._thread
         if thread is not None:
             thread.join()
         with self._turn:
-            if self.outcome.explainer is not None:
-                self.outcome.explainer.close()
+            if self.current.explainer is not None:
+                self.current.explainer.close()
 
 
 @dataclass(frozen=True)
-class Statistics:
+class RuleStatistics:
     """``support`` groundings in which body and head hold, of ``body`` in which the body does.
 
     ``coverage`` is the share of the head's facts that the rule gives.
@@ -131,65 +131,62 @@ class Statistics:
         return self.support / self.body if self.body else 0.0
 
 
-def noted(statement: Statement) -> Statistics | None:
+def _read_statistics(statement: Statement) -> RuleStatistics | None:
     """Read the statistics that a learner wrote beside a rule."""
-    notes = statement.annotations
-    support, body = notes.number("support"), notes.number("body")
+    support, body, coverage = map(statement.annotations.number, ("support", "body", "coverage"))
     if support is None or body is None:
         return None
-    coverage = notes.number("coverage")  # above 1 where groundings were counted, several to a fact
-    return Statistics(int(support), int(body), None if coverage is None or coverage > 1 else coverage)
+    # Coverage is above 1 where groundings were counted, several to a fact
+    return RuleStatistics(int(support), int(body), None if coverage is None or coverage > 1 else coverage)
 
 
-def counted(rule: Rule, kb: KnowledgeBase, engine: SQLEngine) -> Statistics:
+def count_rule(rule: Rule, kb: KnowledgeBase, engine: SQLEngine) -> RuleStatistics:
     """Count a rule's examples on the facts.
 
     >>> from rulewright import Engine, parse_rule
     >>> pairs = [("ann", "al"), ("al", "ann"), ("bo", "cy")]
     >>> kb = KnowledgeBase.from_triples((one, "spouse_of", other) for one, other in pairs)
     >>> with Engine(kb) as engine:
-    ...     counted(parse_rule("spouse_of(X, Y) :- spouse_of(Y, X)."), kb, engine)
-    Statistics(support=2, body=3, coverage=0.6666666666666666)
+    ...     count_rule(parse_rule("spouse_of(X, Y) :- spouse_of(Y, X)."), kb, engine)
+    RuleStatistics(support=2, body=3, coverage=0.6666666666666666)
     """
     head = str(rule.head.predicate)
-    support = body = heads = 0
-    for alternative in rule.alternatives():
-        if head in kb.predicates:
-            found = engine.support(rule.head, alternative)
-            support, body, heads = support + found.groundings, body + found.body_groundings, heads + found.heads
-        else:
-            body += engine.count(alternative)
-    facts = kb.count(head) if head in kb.predicates else 0
-    return Statistics(support, body, min(heads / facts, 1.0) if facts else None)
+    if head not in kb.predicates:
+        return RuleStatistics(0, sum(engine.count(body) for body in rule.alternatives()), None)
+    counts = [engine.support(rule.head, body) for body in rule.alternatives()]
+    covered, facts = sum(count.heads for count in counts), kb.count(head)
+    return RuleStatistics(
+        sum(count.groundings for count in counts),
+        sum(count.body_groundings for count in counts),
+        min(covered / facts, 1.0) if facts else None,
+    )
 
 
-class Counter:
+class RuleCounter:
     """Counts rules one after the other in a thread, each within a time limit."""
 
     def __init__(self, kb: KnowledgeBase, engine: Engine, turn: threading.Lock, *, seconds: float) -> None:
         self._kb, self._engine, self._turn, self._seconds = kb, engine, turn, seconds
-        self._found: dict[Statement, Statistics | str] = {}
+        self._counts: dict[Statement, RuleStatistics | str] = {}
         self._waiting: deque[Rule] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def of(self, entry: Entry) -> Statistics | str | None:
+    def look_up(self, entry: Entry) -> RuleStatistics | str | None:
         """Return an entry's statistics, why there are none, or None where they are still to come."""
         statement = entry.statement
         if not isinstance(statement, Rule):
             return "only rules with a head have examples"
-        known = noted(statement) if entry.source is not None else None
-        if known is not None:
-            return known
-        found = self._found.get(statement)
-        if found is None:
+        written = _read_statistics(statement) if entry.source is not None else None
+        counts = written or self._counts.get(statement)
+        if counts is None:
             self._request(statement)
-        return found
+        return counts
 
     @property
     def done(self) -> int:
         """How many rules have been counted so far."""
-        return len(self._found)
+        return len(self._counts)
 
     def _request(self, rule: Rule) -> None:
         with self._changed:
@@ -209,14 +206,14 @@ class Counter:
                 rule = self._waiting[0]
             try:
                 with self._turn, self._engine.time_limit(self._seconds):
-                    found: Statistics | str = counted(rule, self._kb, self._engine)
+                    counts: RuleStatistics | str = count_rule(rule, self._kb, self._engine)
             except RulewrightError as error:
-                found = str(error)
+                counts = str(error)
             with self._changed:
-                self._found[rule] = found
+                self._counts[rule] = counts
                 self._waiting.popleft()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all that was asked for is counted; tell whether it is."""
+        """Wait until all requested rules are counted; return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: self._thread is None, seconds)

@@ -8,12 +8,11 @@ from html import escape
 from nicegui import ui
 
 from rulewright.errors import RulewrightError
-from rulewright.logic import Atom, Head, Membership, Number, Symbol, quote, variables
+from rulewright.logic import Head, quote, variables
 from rulewright.reason import Explanation, Proof
 from rulewright.web.explorer import AnswerPage, Explorer
-from rulewright.web.fact_lookup import Found
 from rulewright.web.markup import logic_html
-from rulewright.web.pages.layout import address, fact_html, fault, frame, heading, html, pager, soft
+from rulewright.web.pages.layout import address, fact_html, fault, frame, heading, html, pager, score_chip, soft
 
 SIZE = 20
 
@@ -29,25 +28,24 @@ def register(explorer: Explorer) -> None:
             field.props('outlined dense clearable input-class="rw-logic" maxlength=5000').classes("rw-search").style(
                 "width: 100%"
             )
-            only = ui.checkbox("inferred answers only", value=new)
+            inferred_only = ui.checkbox("inferred answers only", value=new)
 
             def go() -> None:
-                ui.navigate.to(address("/ask", q=field.value or "", new=only.value or None))
+                ui.navigate.to(address("/ask", q=field.value or "", new=inferred_only.value or None))
 
             field.on("keydown.enter", go)
-            only.on_value_change(go)
+            inferred_only.on_value_change(go)
             if not q.strip():
-                _suggestions(explorer)
+                _show_suggestions(explorer)
                 return
-            await _answers(explorer, q, start, new)
+            await _show_answers(explorer, q, start, new)
 
 
-def _suggestions(explorer: Explorer) -> None:
+def _show_suggestions(explorer: Explorer) -> None:
     soft("Predicates with facts or rules:")
-    kb = explorer.inference.outcome.index.kb
     items = []
-    for declaration in [*kb.predicates.values()][:200]:
-        names = [f"X{place}" for place in range(1, declaration.arity + 1)] if declaration.arity != 2 else ["X", "Y"]
+    for declaration in [*explorer.full_kb.predicates.values()][:200]:
+        names = ["X", "Y"] if declaration.arity == 2 else [f"X{index}" for index in range(1, declaration.arity + 1)]
         pattern = f"{quote(declaration.name)}({', '.join(names)})"
         if declaration.classes is not None:
             pattern += f" in {{{', '.join(map(quote, declaration.classes))}}}"
@@ -55,118 +53,102 @@ def _suggestions(explorer: Explorer) -> None:
     html("".join(items), tag="ul").classes("rw-cases rw-logic")
 
 
-async def _answers(explorer: Explorer, text: str, start: int, new: bool) -> None:
+async def _show_answers(explorer: Explorer, text: str, start: int, inferred_only: bool) -> None:
     try:
         pattern = explorer.pattern(text)
         if not variables(pattern):
-            await _explanation(explorer, pattern)
+            await _show_explanation(explorer, pattern)
             return
-        page = await asyncio.to_thread(explorer.ask, pattern, start=start, size=SIZE, inferred_only=new)
+        page = await asyncio.to_thread(explorer.ask, pattern, start=start, size=SIZE, inferred_only=inferred_only)
     except RulewrightError as error:
         fault(error)
         return
-    if not explorer.ready:
+    if not explorer.is_ready:
         html("the rules are still being applied; inferred answers are of the version before").classes("rw-note")
     soft(f"{page.known:,} known and {page.inferred:,} inferred answers")
-    _table(explorer, page)
-    pager("/ask", page.start, SIZE, page.total, q=text, new=new or None)
-
-
-def _table(explorer: Explorer, page: AnswerPage) -> None:
-    if not page.answers:
+    if page.answers:
+        _show_table(explorer, page)
+    else:
         soft("No fact matches, and no rule gives one that does.")
-        return
-    kb = explorer.inference.outcome.index.kb
+    pager("/ask", page.start, SIZE, page.total, q=text, new=inferred_only or None)
+
+
+def _show_table(explorer: Explorer, page: AnswerPage) -> None:
     with ui.element("table").classes("rw-table"):
-        names = ("rank", "score", "answer")
-        html("".join(f'<th scope="col">{name}</th>' for name in names), tag="thead")
+        html("".join(f'<th scope="col">{name}</th>' for name in ("rank", "score", "answer")), tag="thead")
         with ui.element("tbody"):
-            for place, answer in enumerate(page.answers, start=page.start + 1):
-                fact = _fact(answer, explorer)
+            for rank, answer in enumerate(page.answers, start=page.start + 1):
+                fact = answer.atom(explorer.full_kb)
                 with ui.element("tr"):
-                    html(str(place), tag="td").classes("rw-number rw-narrow")
-                    html(_score_html(answer), tag="td").classes("rw-narrow")
+                    html(str(rank), tag="td").classes("rw-number rw-narrow")
+                    html(score_chip(answer.score), tag="td").classes("rw-narrow")
                     with ui.element("td"):
-                        html(fact_html(fact, kb), tag="span").classes("rw-logic")
-                        _why(explorer, fact)
+                        html(fact_html(fact, explorer.full_kb), tag="span").classes("rw-logic")
+                        _show_why(explorer, fact)
 
 
-def _fact(found: Found, explorer: Explorer) -> Head:
-    declaration = explorer.inference.outcome.index.kb.predicate(found.predicate)
-    values = found.args if declaration.classes is None else found.args[:-1]
-    atom = Atom(found.predicate, tuple(Symbol(each) if isinstance(each, str) else Number(each) for each in values))
-    return atom if declaration.classes is None else Membership(atom, (str(found.args[-1]),))
-
-
-def _score_html(found: Found) -> str:
-    if found.known:
-        return '<span class="rw-chip rw-chip-known">known</span>'
-    return f'<span class="rw-chip rw-chip-inferred">{found.score:.3f}</span>'
-
-
-def _why(explorer: Explorer, fact: Head) -> None:
-    """Show the proofs when they are asked for."""
+def _show_why(explorer: Explorer, fact: Head) -> None:
+    """Show a button that opens the proofs of a fact."""
     button = ui.button("why").props("flat dense no-caps aria-expanded=false")
-    place = ui.element("div")
-    place.set_visibility(False)
+    panel = ui.element("div")
+    panel.set_visibility(False)
 
-    async def turn() -> None:
-        place.set_visibility(not place.visible)
-        button.props(f"aria-expanded={str(place.visible).lower()}")
-        if place.visible and not place.default_slot.children:
-            with place:
-                await _explanation(explorer, fact)
+    async def toggle() -> None:
+        panel.set_visibility(not panel.visible)
+        button.props(f"aria-expanded={str(panel.visible).lower()}")
+        if panel.visible and not panel.default_slot.children:
+            with panel:
+                await _show_explanation(explorer, fact)
 
-    button.on_click(turn)
+    button.on_click(toggle)
 
 
-async def _explanation(explorer: Explorer, fact: Head) -> None:
+async def _show_explanation(explorer: Explorer, fact: Head) -> None:
     try:
-        found = await asyncio.to_thread(explorer.explain, fact)
+        explanation = await asyncio.to_thread(explorer.explain, fact)
     except RulewrightError as error:
         fault(error)
         return
-    html(explanation_html(found, explorer)).classes("rw-logic")
+    html(_explanation_html(explanation, explorer)).classes("rw-logic")
 
 
-def explanation_html(found: Explanation, explorer: Explorer) -> str:
+def _explanation_html(explanation: Explanation, explorer: Explorer) -> str:
     """Return proofs as trees, what they all rest on, or the rules that come nearest."""
-    kb = explorer.inference.outcome.index.kb
-    told = {
+    kb = explorer.full_kb
+    status = {
         "known": "is known",
         "inferred": "is inferred",
         "false": "is observed to be false",
         "unknown": "does not follow",
-    }
-    parts = [f"<p>{fact_html(found.fact, kb)} {told[found.status]}</p>"]
-    for proof in found.proofs:
-        parts.append(f'<ul class="rw-tree">{_proof_html(proof, explorer)}</ul>')
-    if found.critical:
-        parts.append(f"<p>rests on {', '.join(fact_html(each, kb) for each in found.critical)}</p>")
-    for miss in found.why_not:
-        rows = [f"<li>{fact_html(each, kb)} holds</li>" for each in miss.held]
-        rows += [f'<li class="rw-error">{fact_html(each, kb)} is missing</li>' for each in miss.missing]
+    }[explanation.status]
+    parts = [f"<p>{fact_html(explanation.fact, kb)} {status}</p>"]
+    parts += [f'<ul class="rw-tree">{_proof_html(proof, explorer)}</ul>' for proof in explanation.proofs]
+    if explanation.critical:
+        parts.append(f"<p>rests on {', '.join(fact_html(fact, kb) for fact in explanation.critical)}</p>")
+    for miss in explanation.why_not:
+        rows = [f"<li>{fact_html(premise, kb)} holds</li>" for premise in miss.held]
+        rows += [f'<li class="rw-error">{fact_html(premise, kb)} is missing</li>' for premise in miss.missing]
         parts.append(f"<p>nearest: {_rule_link(miss.number, str(miss.source), explorer)}</p>")
         parts.append(f'<ul class="rw-tree">{"".join(rows)}</ul>')
-    if found.note:
-        parts.append(f"<p>({escape(found.note)})</p>")
+    if explanation.note:
+        parts.append(f"<p>({escape(explanation.note)})</p>")
     return "".join(parts)
 
 
 def _proof_html(proof: Proof, explorer: Explorer) -> str:
-    kb = explorer.inference.outcome.index.kb
+    fact = fact_html(proof.fact, explorer.full_kb)
     if proof.source is None:
-        return f'<li>{fact_html(proof.fact, kb)} <span class="rw-chip rw-chip-known">known</span></li>'
-    below = [_proof_html(each, explorer) for each in proof.premises]
-    below += [f"<li>{fact_html(each, kb)}</li>" for each in proof.conditions]
+        return f"<li>{fact} {score_chip(None)}</li>"
+    below = [_proof_html(premise, explorer) for premise in proof.premises]
+    below += [f"<li>{fact_html(condition, explorer.full_kb)}</li>" for condition in proof.conditions]
     return (
-        f'<li>{fact_html(proof.fact, kb)} <span class="rw-chip rw-chip-inferred">{proof.score:.3g}</span>'
+        f"<li>{fact} {score_chip(proof.score, '.3g')}"
         f"<div>by {_rule_link(proof.number, str(proof.source), explorer)}</div><ul>{''.join(below)}</ul></li>"
     )
 
 
-def _rule_link(number: int | None, text: str, explorer: Explorer) -> str:
-    key = explorer.key_of(number)
+def _rule_link(rule_index: int | None, text: str, explorer: Explorer) -> str:
+    key = explorer.rule_key(rule_index)
     if key is None:
         return logic_html(text.split(" @{")[0])
     return f'<a href="/rule/{key}">{logic_html(explorer.book.entry(key).short)}</a>'

@@ -8,16 +8,25 @@ from html import escape
 from nicegui import ui
 
 from rulewright.errors import DataError, RulewrightError
-from rulewright.logic import Atom, Number, Symbol, Variable
+from rulewright.logic import Atom, Symbol, Variable
 from rulewright.web.explorer import Explorer
-from rulewright.web.fact_lookup import Found
-from rulewright.web.markup import name_html, shown
-from rulewright.web.neighbourhood import Group, Neighbourhood
-from rulewright.web.pages.layout import address, entity_address, fact_html, fault, frame, heading, html, soft
-from rulewright.web.pictures import neighbourhood_picture
+from rulewright.web.lookup import Neighbourhood, RelationGroup, name_entity
+from rulewright.web.markup import name_html, neighbourhood_picture, shown
+from rulewright.web.pages.layout import (
+    address,
+    entity_address,
+    fact_html,
+    fault,
+    frame,
+    heading,
+    html,
+    link_html,
+    score_chip,
+    soft,
+)
 
-GROUPS = 6
-EACH = 4
+RELATIONS = 6
+PER_RELATION = 4
 _OTHERS = 30  # facts that are no arrows
 
 
@@ -29,68 +38,68 @@ def register(explorer: Explorer) -> None:
         entity: int = -1, score: float = 0.5, guesses: bool = True, relation: str = "", skip: int = 0
     ) -> None:
         with frame(explorer, "Graph", "/graph"):
-            _search(explorer)
+            _show_search(explorer)
             try:
-                kind, name = _chosen(explorer, entity)
-                found = await asyncio.to_thread(
+                type_name, name = _choose_entity(explorer, entity)
+                neighbourhood = await asyncio.to_thread(
                     explorer.neighbourhood,
                     name,
-                    kind,
+                    type_name,
                     min_score=score,
                     inferred=guesses,
-                    each=EACH,
-                    groups=GROUPS,
+                    per_relation=PER_RELATION,
+                    relations=RELATIONS,
                     skip=max(skip, 0),
                     containing=relation[:500],
                 )
             except RulewrightError as error:
                 fault(error)
                 return
-            number = explorer.kb.domains[kind].find(name)
+            entity_index = explorer.kb.domains[type_name].find(name)
             ui.page_title(f"{shown(name, 40)} · Rulewright")
-            _choices(number, score, guesses, relation)
-            _picture(explorer, found)
-            _more(found, entity=number, score=score, guesses=guesses, relation=relation, skip=skip)
-            _others(explorer, found)
+            _show_choices(entity_index, score, guesses, relation)
+            _show_picture(explorer, neighbourhood)
+            target = address("/graph", entity=entity_index, score=score, guesses=guesses, relation=relation)
+            links = [("relations before", max(skip - RELATIONS, 0))] if skip > 0 else []
+            if neighbourhood.hidden_groups:
+                links.append((f"{neighbourhood.hidden_groups:,} more relations", skip + RELATIONS))
+            html(" · ".join(link_html(text, f"{target}&skip={new_skip}") for text, new_skip in links))
+            _show_others(explorer, neighbourhood)
 
 
-def _chosen(explorer: Explorer, entity: int) -> tuple[str, str]:
-    if entity < 0:
-        start = explorer.start()
-        if start is None:
-            raise DataError("the facts name no entity")
-        return start
-    for kind, domain in explorer.kb.domains.items():
-        if domain.start <= entity < domain.start + len(domain):
-            return kind, str(domain.labels_of(entity))
-    raise DataError(f"there is no entity number {entity}")
+def _choose_entity(explorer: Explorer, entity_index: int) -> tuple[str, str]:
+    """Return type and name of an entity; of the most mentioned one where the index is below 0."""
+    chosen = explorer.start() if entity_index < 0 else name_entity(explorer.kb, entity_index)
+    if chosen is None:
+        raise DataError("the facts name no entity" if entity_index < 0 else f"there is no entity number {entity_index}")
+    return chosen
 
 
-def _search(explorer: Explorer) -> None:
+def _show_search(explorer: Explorer) -> None:
     results = None
 
-    def look(event: object) -> None:
+    def search(event: object) -> None:
         text = getattr(event, "value", None) or ""
         try:
-            found = explorer.search(text)
+            entities = explorer.search(text)
         except RulewrightError as error:
-            found = []
+            entities = []
             ui.notify(str(error), type="negative")
         items = "".join(
-            f'<li><a href="{escape(entity_address(explorer.kb, kind, name))}">{name_html(name)}</a> '
-            f'<span class="rw-soft">{escape(kind)}</span></li>'
-            for kind, name in found
+            f'<li><a href="{escape(entity_address(explorer.kb, type_name, name))}">{name_html(name)}</a> '
+            f'<span class="rw-soft">{escape(type_name)}</span></li>'
+            for type_name, name in entities
         )
         assert results is not None
         results.content = items or ("<li>no entity has this in its name</li>" if text.strip() else "")
 
-    ui.input("Find an entity (press /)", on_change=look).props(
+    ui.input("Find an entity (press /)", on_change=search).props(
         'outlined dense clearable debounce=150 type="search"'
     ).classes("rw-search").style("width: 100%")
     results = html("", tag="ul").classes("rw-cases").props('aria-label="entities found"')
 
 
-def _choices(entity: int | None, score: float, guesses: bool, relation: str) -> None:
+def _show_choices(entity: int | None, score: float, guesses: bool, relation: str) -> None:
     def go(**changes: object) -> None:
         chosen: dict[str, object] = {"entity": entity, "score": score, "guesses": guesses, "relation": relation}
         ui.navigate.to(address("/graph", **{**chosen, **changes}))
@@ -99,7 +108,7 @@ def _choices(entity: int | None, score: float, guesses: bool, relation: str) -> 
         ui.checkbox("inferred facts", value=guesses, on_change=lambda event: go(guesses=event.value))
         ui.select(
             {0.0: "any score", 0.25: "score ≥ 0.25", 0.5: "score ≥ 0.5", 0.75: "score ≥ 0.75", 0.9: "score ≥ 0.9"},
-            value=min((0.0, 0.25, 0.5, 0.75, 0.9), key=lambda each: abs(each - score)),
+            value=min((0.0, 0.25, 0.5, 0.75, 0.9), key=lambda bound: abs(bound - score)),
             on_change=lambda event: go(score=event.value),
         ).props('outlined dense aria-label="least score"')
         field = ui.input("Only relations with", value=relation).props("outlined dense clearable")
@@ -107,54 +116,32 @@ def _choices(entity: int | None, score: float, guesses: bool, relation: str) -> 
         html('<span class="rw-chip rw-chip-known">known</span> <span class="rw-chip rw-chip-inferred">inferred</span>')
 
 
-def _picture(explorer: Explorer, found: Neighbourhood) -> None:
-    html(name_html(found.name, 200), tag="h1").classes("rw-title")
-    soft(f"{found.known:,} known and {found.inferred:,} inferred facts")
-    if not explorer.ready:
+def _show_picture(explorer: Explorer, neighbourhood: Neighbourhood) -> None:
+    html(name_html(neighbourhood.name, 200), tag="h1").classes("rw-title")
+    soft(f"{neighbourhood.known:,} known and {neighbourhood.inferred:,} inferred facts")
+    if not explorer.is_ready:
         html("the rules are still being applied; inferred facts are of the version before").classes("rw-note")
 
-    def more(group: Group) -> str:
-        ends = (Symbol(found.name), Variable("X"))
+    def more(group: RelationGroup) -> str:
+        ends = (Symbol(neighbourhood.name), Variable("X"))
         return address("/ask", q=str(Atom(group.relation, ends if group.outgoing else ends[::-1])))
 
-    if found.groups:
-        drawn = neighbourhood_picture(found, lambda kind, name: entity_address(explorer.kb, kind, name), more)
-        html(drawn).classes("rw-scroll")
+    if neighbourhood.groups:
+        picture = neighbourhood_picture(neighbourhood, lambda *entity: entity_address(explorer.kb, *entity), more)
+        html(picture).classes("rw-scroll")
     else:
         soft("No relation to show.")
 
 
-def _more(found: Neighbourhood, **values: object) -> None:
-    skip = int(str(values.pop("skip")))
-    links = []
-    if skip > 0:
-        links.append(("relations before", max(skip - GROUPS, 0)))
-    if found.hidden_groups:
-        links.append((f"{found.hidden_groups:,} more relations", skip + GROUPS))
-    html(
-        " · ".join(
-            f'<a href="{escape(address("/graph", **values, skip=place))}">{escape(name)}</a>' for name, place in links
-        )
-    )
-
-
-def _others(explorer: Explorer, found: Neighbourhood) -> None:
-    if not found.others:
+def _show_others(explorer: Explorer, neighbourhood: Neighbourhood) -> None:
+    if not neighbourhood.others:
         return
     heading("Other facts", 2)
-    rows = "".join(f"<li>{_other_html(explorer, fact)}</li>" for fact in found.others[:_OTHERS])
-    html(rows, tag="ul").classes("rw-cases rw-logic")
-    left = max(len(found.others) - _OTHERS, 0) + found.hidden_others
+    rows = []
+    for fact in neighbourhood.others[:_OTHERS]:
+        text = fact_html(fact.atom(explorer.full_kb), explorer.full_kb)
+        rows.append(f"<li>{text}</li>" if fact.is_known else f"<li>{text} {score_chip(fact.score, '.2f')}</li>")
+    html("".join(rows), tag="ul").classes("rw-cases rw-logic")
+    left = max(len(neighbourhood.others) - _OTHERS, 0) + neighbourhood.hidden_others
     if left:
         soft(f"and {left:,} more")
-
-
-def _other_html(explorer: Explorer, fact: Found) -> str:
-    kb = explorer.inference.outcome.index.kb
-    declaration = kb.predicate(fact.predicate)
-    values = fact.args if declaration.classes is None else fact.args[:-1]
-    terms = tuple(Symbol(value) if isinstance(value, str) else Number(value) for value in values)
-    shown = fact_html(Atom(fact.predicate, terms), kb)
-    if declaration.classes is not None:
-        shown += f" in {{{name_html(str(fact.args[-1]))}}}"
-    return shown if fact.known else f'{shown} <span class="rw-chip rw-chip-inferred">{fact.score:.2f}</span>'

@@ -1,4 +1,4 @@
-"""What all pages share: the header, links between pages, and how errors are told."""
+"""What all pages share: the header, links between pages, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ document.addEventListener('keydown', event => {
 
 # What is shown now only the browser knows, where the machine's setting decides; it keeps the choice at once,
 # so that a page opened right after already has it.
-_TURN = f"""() => {{
+_TURN_THEME = f"""() => {{
   const dark = !document.body.classList.contains('body--dark');
   document.cookie = `{THEME}=${{dark ? 'dark' : 'light'}}; path=/; SameSite=Strict; max-age=31536000`;
   emit(dark);
@@ -61,11 +61,11 @@ def frame(explorer: Explorer, title: str, path: str) -> Iterator[None]:
         status = ui.label(explorer.status()).classes("rw-status").props('role="status"')
         ui.timer(1.0, lambda: status.set_text(explorer.status()))
 
-        def turn(event: GenericEventArguments) -> None:
+        def set_theme(event: GenericEventArguments) -> None:
             dark.value = event.args
 
         button = ui.button(icon="contrast").props('flat round dense aria-label="Light or dark"')
-        button.on("click", turn, js_handler=_TURN)
+        button.on("click", set_theme, js_handler=_TURN_THEME)
     with ui.element("div").classes("rw-main"):
         yield
 
@@ -86,7 +86,7 @@ def soft(text: str) -> ui.label:
 
 
 def fault(error: RulewrightError | str) -> None:
-    """Show what went wrong, in place of what was asked for."""
+    """Show what went wrong, in place of what was requested."""
     ui.label(str(error)).classes("rw-error").props('role="alert"')
 
 
@@ -101,31 +101,42 @@ def address(path: str, **values: object) -> str:
 
 
 def entity_address(kb: KnowledgeBase, type: str, name: str) -> str:
-    """Return the address of an entity in the graph: by its number, for a name may hold anything."""
+    """Return the address of an entity in the graph: by its index, for a name may hold anything."""
     return address("/graph", entity=kb.domains[type].find(name))
+
+
+def link_html(text: str, target: str) -> str:
+    """Return a link."""
+    return f'<a href="{escape(target)}">{escape(text)}</a>'
+
+
+def score_chip(score: float | None, form: str = ".3f") -> str:
+    """Return the score of an inferred fact, or that it is known, as HTML."""
+    if score is None:
+        return '<span class="rw-chip rw-chip-known">known</span>'
+    return f'<span class="rw-chip rw-chip-inferred">{score:{form}}</span>'
 
 
 def fact_html(formula: Formula, kb: KnowledgeBase) -> str:
     """Return a ground atom, or a condition, as HTML in which every entity leads to the graph."""
-    negated = isinstance(formula, Not)
     unit = formula.formula if isinstance(formula, Not) else formula
     if not isinstance(unit, Atom | Membership):
         return logic_html(str(formula))
     declared = kb.predicates.get(str(unit.predicate))
     types = ("",) * len(unit.args) if declared is None else declared.types
-    args = [_term_html(term, kind, kb) for term, kind in zip(unit.args, types, strict=False)]
+    args = [_term_html(term, type_name, kb) for term, type_name in zip(unit.args, types, strict=False)]
     name = str(unit.predicate)
     short = name_html(short_name(name) if short_name(name) != name else quote(name))
     title = escape(shown(name, 500))
-    written = f'<span class="rw-predicate" title="{title}">{short}</span>({", ".join(args)})'
+    atom = f'<span class="rw-predicate" title="{title}">{short}</span>({", ".join(args)})'
     if isinstance(unit, Membership):
-        written += f" in {{{', '.join(name_html(each) for each in unit.classes)}}}"
-    return f"no {written}" if negated else written
+        atom += f" in {{{', '.join(map(name_html, unit.classes))}}}"
+    return f"no {atom}" if isinstance(formula, Not) else atom
 
 
-def _term_html(term: Term, kind: str, kb: KnowledgeBase) -> str:
-    if isinstance(term, Symbol) and kind in kb.domains and kb.domains[kind].find(term.name) is not None:
-        return f'<a href="{escape(entity_address(kb, kind, term.name))}">{name_html(term.name)}</a>'
+def _term_html(term: Term, type_name: str, kb: KnowledgeBase) -> str:
+    if isinstance(term, Symbol) and type_name in kb.domains and kb.domains[type_name].find(term.name) is not None:
+        return f'<a href="{escape(entity_address(kb, type_name, term.name))}">{name_html(term.name)}</a>'
     return logic_html(str(term))
 
 
@@ -135,7 +146,7 @@ def pager(path: str, start: int, size: int, total: int, **values: object) -> Non
         return
     parts = [f"{start + 1:,} to {min(start + size, total):,} of {total:,}"]
     if start > 0:
-        parts.append(f'<a href="{escape(address(path, **values, start=max(start - size, 0)))}">previous</a>')
+        parts.append(link_html("previous", address(path, **values, start=max(start - size, 0))))
     if start + size < total:
-        parts.append(f'<a href="{escape(address(path, **values, start=start + size))}">next</a>')
+        parts.append(link_html("next", address(path, **values, start=start + size)))
     html(" · ".join(parts)).classes("rw-soft")

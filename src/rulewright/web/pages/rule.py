@@ -11,10 +11,9 @@ from rulewright.errors import RulewrightError
 from rulewright.evaluate.rules import GroundedRule
 from rulewright.logic import Rule
 from rulewright.web.explorer import Explorer, RuleRow
-from rulewright.web.markup import bar_html, logic_html
-from rulewright.web.pages.layout import address, fact_html, fault, frame, heading, html, soft
+from rulewright.web.markup import bar_html, logic_html, rule_picture
+from rulewright.web.pages.layout import address, fact_html, fault, frame, heading, html, link_html, soft
 from rulewright.web.pages.rules import editor
-from rulewright.web.pictures import rule_picture
 
 SIZE = 10
 _FAR = 1_000  # how far pages of examples go
@@ -31,13 +30,13 @@ def register(explorer: Explorer) -> None:
             except RulewrightError as error:
                 fault(error)
                 return
-            _about(explorer, row)
+            _show_rule(explorer, row)
             starts = {"examples": examples, "counterexamples": counterexamples}
             for title, hold in (("examples", True), ("counterexamples", False)):
-                await _cases(explorer, row, title, hold, starts)
+                await _show_cases(explorer, row, title, hold, starts)
 
 
-def _about(explorer: Explorer, row: RuleRow) -> None:
+def _show_rule(explorer: Explorer, row: RuleRow) -> None:
     key, statement = row.entry.key, row.entry.statement
     heading(f"Rule {key + 1} of {explorer.book.path.name}")
     html(logic_html(row.entry.short)).classes("rw-logic rw-block")
@@ -66,32 +65,25 @@ def _switch(explorer: Explorer, key: int, enabled: bool) -> None:
         ui.notify(str(error), type="negative")
 
 
-async def _cases(explorer: Explorer, row: RuleRow, title: str, hold: bool, starts: dict[str, int]) -> None:
+async def _show_cases(explorer: Explorer, row: RuleRow, title: str, hold: bool, starts: dict[str, int]) -> None:
     if not isinstance(row.entry.statement, Rule):
         return
     heading(title.capitalize(), 2)
     key, start = row.entry.key, max(min(starts[title], _FAR), 0)
     try:
-        found = await asyncio.to_thread(explorer.cases, key, hold=hold, start=start, size=SIZE)
+        page = await asyncio.to_thread(explorer.cases, key, hold=hold, start=start, size=SIZE)
     except RulewrightError as error:
         fault(error)
         return
-    if not found.cases:
+    if not page.cases:
         soft("none" if not start else "no more")
-    html("".join(f"<li>{_case_html(explorer, case)}</li>" for case in found.cases), tag="ol").classes(
-        "rw-cases rw-logic"
-    ).props(f"start={start + 1}")
-    links = []
-    if start:
-        links.append(("previous", max(start - SIZE, 0)))
-    if found.more and start < _FAR:
+    rows = "".join(f"<li>{_case_html(explorer, case)}</li>" for case in page.cases)
+    html(rows, tag="ol").classes("rw-cases rw-logic").props(f"start={start + 1}")
+    links = [("previous", max(start - SIZE, 0))] if start else []
+    if page.more and start < _FAR:
         links.append(("next", start + SIZE))
-    html(
-        " · ".join(
-            f'<a href="{escape(address(f"/rule/{key}", **{**starts, title: place}))}">{name}</a>'
-            for name, place in links
-        )
-    )
+    targets = [(text, address(f"/rule/{key}", **{**starts, title: new_start})) for text, new_start in links]
+    html(" · ".join(link_html(text, target) for text, target in targets))
 
 
 def _case_html(explorer: Explorer, case: GroundedRule) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import cast
 
 from nicegui import ui
 
@@ -26,7 +25,7 @@ def editor(explorer: Explorer, key: int | None, done: Callable[[Entry], None]) -
         'outlined autogrow debounce=150 input-class="rw-logic" maxlength=5000'
     )
     field.classes("rw-editor").style("width: 100%")
-    told = ui.label().classes("rw-soft").props('role="status"')
+    message = ui.label().classes("rw-soft").props('role="status"')
 
     def check() -> None:
         text = field.value or ""
@@ -35,8 +34,8 @@ def editor(explorer: Explorer, key: int | None, done: Callable[[Entry], None]) -
         else:
             explorer.drafts[key] = text
         problem = explorer.problem(text, key) if text.strip() else "" if key is None else "a rule needs a text"
-        told.text = problem or (english(parse_statement(text)) if text.strip() else "p(X, Y) :- q(X, Z), r(Z, Y).")
-        told.classes(replace="rw-error" if problem else "rw-soft")
+        message.text = problem or (english(parse_statement(text)) if text.strip() else "p(X, Y) :- q(X, Z), r(Z, Y).")
+        message.classes(replace="rw-error" if problem else "rw-soft")
         button.set_enabled(not problem and bool(text.strip()) and text != before)
 
     def take() -> None:
@@ -44,11 +43,11 @@ def editor(explorer: Explorer, key: int | None, done: Callable[[Entry], None]) -
         try:
             entry = explorer.add(text) if key is None else explorer.edit(key, text)
         except RulewrightError as error:
-            told.text = str(error)
-            told.classes(replace="rw-error")
+            message.text = str(error)
+            message.classes(replace="rw-error")
             return
-        kind = "rule" if isinstance(entry.statement, Rule) else "statement"
-        ui.notify(f"The {kind} is taken up; the file is written with Save.")
+        noun = "rule" if isinstance(entry.statement, Rule) else "statement"
+        ui.notify(f"The {noun} is taken up; the file is written with Save.")
         done(entry)
 
     button = ui.button("Add" if key is None else "Change", on_click=take).props("no-caps unelevated")
@@ -74,12 +73,12 @@ def register(explorer: Explorer) -> None:
 
     @ui.page("/", title="Rulewright")
     def page(q: str = "", sort: str = "file", down: bool = False) -> None:
-        view = _View(q[:500], cast(Sort, sort if sort in SORTS else "file"), down)
+        view = _View(q[:500], sort if sort in SORTS else "file", down)
         with frame(explorer, "Rules", "/"):
-            _Rules(explorer, view)
+            _RulesPage(explorer, view)
 
 
-class _Rules:
+class _RulesPage:
     """The page for one visitor."""
 
     def __init__(self, explorer: Explorer, view: _View) -> None:
@@ -132,9 +131,9 @@ class _Rules:
 
     @ui.refreshable_method
     def _notes(self) -> None:
-        outcome = self._explorer.inference.outcome
-        notes = [outcome.error, outcome.note]
-        notes += [f"broken {count:,} times: {formula}" for formula, count in outcome.violations]
+        current = self._explorer.inference.current
+        notes = [current.error, current.note]
+        notes += [f"broken {count:,} times: {formula}" for formula, count in current.violations]
         if self._explorer.book.stale:
             notes.append("the file has changed on disk since it was read; Reload takes it up")
         if not self._explorer.book.editable:
