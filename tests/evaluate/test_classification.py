@@ -10,7 +10,7 @@ from rulewright.data.builder import KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.evaluate.classification import average_precision, evaluate_classification, read_scores
 from rulewright.learn.markov.learner import MarkovLogic
-from rulewright.learn.markov.marginals import scores_text
+from rulewright.learn.markov.marginals import format_scores
 
 HEAD = "probability\tlog_odds\tpredicate\targuments\n"
 
@@ -67,7 +67,7 @@ def test_scores_come_back(tmp_path):
     kb = rw.KnowledgeBase.from_facts([("friend", "Ann Lee", "bob"), ("smokes", "bob")])
     found = MarkovLogic(rw.parse_rules("1.0 friend(X, Y) => smokes(X).")).fit(kb).predict(["smokes", "friend"])
     file = tmp_path / "scores.tsv"
-    file.write_text(scores_text(found))
+    file.write_text(format_scores(found))
     assert read_scores(file) == {(each.predicate, each.args): each.logit for each in found}
 
 

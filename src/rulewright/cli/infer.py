@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from rulewright.errors import DataError
 
 if TYPE_CHECKING:
     from rulewright.data import KnowledgeBase
+    from rulewright.learn.markov.facts import Queries, Query
 
 
 def infer(
@@ -58,16 +59,15 @@ def infer(
     """
     from rulewright.files import write_text
     from rulewright.io import read_rules, write_rules
-    from rulewright.learn.markov.facts import with_entities_of
+    from rulewright.learn.markov.facts import add_query_entities
     from rulewright.learn.markov.learner import MarkovLogic
-    from rulewright.learn.markov.marginals import scores_text
+    from rulewright.learn.markov.marginals import format_scores
 
     rule_set = read_rules(rules)
     kb = _read_facts(facts, rules)
-    asked = _queries(queries, kb, rules)
-    kb = with_entities_of(kb, asked)
-    options: dict[str, Any] = {} if sample is None else {"sample": sample}
-    with progress("inferring") as advance:
+    asked = _read_queries(queries, kb, rules)
+    kb = add_query_entities(kb, asked)
+    with progress("inferring") as report:
         model = MarkovLogic(
             rule_set,
             encoder=encoder,
@@ -75,49 +75,45 @@ def infer(
             iterations=iterations,
             damping=damping,
             closed="listed" if closed == ["listed"] else tuple(closed or ()),
-            prior=_prior(prior),
+            prior=_read_prior(prior),
             scaling=scaling,
             learn_weights=learn_weights,
+            sample="auto" if sample is None else sample,
             seed=seed,
-            progress=advance,
-            **options,
+            progress=report,
         ).fit(kb)
-        found = model.predict(asked)
+        marginals = model.predict(asked)
     if learned is not None:
         write_rules(model.rules_, learned)
-    unsettled = [each for each in model.convergence_ if not each.converged]
+    unsettled = [convergence for convergence in model.convergence_ if not convergence.converged]
     if unsettled:
-        warn(f"{max(unsettled, key=lambda each: each.changes[-1:])}; try more --iterations or more --damping")
+        worst = max(unsettled, key=lambda convergence: convergence.changes[-1:])
+        warn(f"{worst}; try more --iterations or more --damping")
     if output is not None:
-        write_text(output, scores_text(found))
-        warn(f"{len(found):,} probabilities" + ("" if output == "-" else f", written to {output}"))
-    if json:
-        if output != "-":
-            print_json(
-                [
-                    {
-                        "predicate": each.predicate,
-                        "args": each.args,
-                        "probability": each.probability,
-                        "logit": each.logit,
-                    }
-                    for each in found
-                ]
-            )
+        write_text(output, format_scores(marginals))
+        warn(f"{len(marginals):,} probabilities" + ("" if output == "-" else f", written to {output}"))
+    if json and output != "-":
+        print_json(
+            [
+                {"predicate": marginal.predicate, "args": marginal.args}
+                | {"probability": marginal.probability, "logit": marginal.logit}
+                for marginal in marginals
+            ]
+        )
+    if json or output is not None:
         return
-    if output is not None:
-        return
-    shown = found.top(limit)
+    shown = marginals.top(limit)
     if shown:
-        print_table(("probability", "log-odds", "atom"), [(each.probability, each.logit, str(each)) for each in shown])
+        rows = [(marginal.probability, marginal.logit, str(marginal)) for marginal in shown]
+        print_table(("probability", "log-odds", "atom"), rows)
         print_line()
-    told = f"{len(found):,} atoms from {len(rule_set):,} rules and {kb.n_facts + kb.n_false_facts:,} facts"
-    print_line(told + (f"; {len(shown)} are shown" if len(shown) < len(found) else ""))
+    summary = f"{len(marginals):,} atoms from {len(rule_set):,} rules and {kb.n_facts + kb.n_false_facts:,} facts"
+    print_line(summary + (f"; {len(shown)} are shown" if len(shown) < len(marginals) else ""))
 
 
-def _prior(text: str) -> float | str:
+def _read_prior(text: str) -> float | Literal["density"]:
     if text == "density":
-        return text
+        return "density"
     try:
         return float(text)
     except ValueError:
@@ -134,20 +130,19 @@ def _read_facts(path: str, rules: str) -> KnowledgeBase:
     return read_facts(path)
 
 
-def _queries(given: list[str] | None, kb: KnowledgeBase, rules: str) -> KnowledgeBase | list[Any]:
+def _read_queries(given: list[str] | None, kb: KnowledgeBase, rules: str) -> Queries:
     if not given:
         if "queries" not in kb.splits:
             raise DataError("nothing is asked for; give --queries a file of atoms, an atom, or a predicate")
         return kb.split("queries")
-    files = [each for each in given if Path(each).exists()]
-    if len(given) == 1 and files:
-        found = _read_facts(given[0], rules)
-        return found.splits.get("queries", found)
-    asked: list[Any] = []
-    for each in given:
-        if each in files:
-            facts = _read_facts(each, rules)
-            asked += [(name, *args) for truth in (True, False) for name, args in facts.facts(truth=truth)]
+    if len(given) == 1 and Path(given[0]).exists():
+        facts = _read_facts(given[0], rules)
+        return facts.splits.get("queries", facts)
+    queries: list[Query] = []
+    for text in given:
+        if Path(text).exists():
+            facts = _read_facts(text, rules)
+            queries += [(name, *args) for truth in (True, False) for name, args in facts.facts(truth=truth)]
         else:
-            asked.append(each)
-    return asked
+            queries.append(text)
+    return queries

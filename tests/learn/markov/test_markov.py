@@ -10,23 +10,16 @@ import pytest
 import torch
 from inject.layer.plain_mean_field import atoms, mean_field
 from real_data import DATA, needs_data
+from sklearn.base import clone
 
 import rulewright as rw
 from rulewright.data.builder import KnowledgeBaseBuilder
-from rulewright.errors import DataError, MemoryLimitError, RulewrightError
+from rulewright.errors import DataError, MemoryLimitError, NotFittedError, RulewrightError
 from rulewright.inject import LogicLayer
-from rulewright.learn.markov.domains import covering, sizes_that_fit
-from rulewright.learn.markov.facts import with_entities_of
+from rulewright.learn.markov.domains import cover_rows, fit_sizes
+from rulewright.learn.markov.facts import add_query_entities
 from rulewright.learn.markov.learner import MarkovLogic
-from rulewright.learn.markov.marginals import Marginal, scores_text
-from rulewright.learn.markov.selection import (
-    choose,
-    first_within_error,
-    hidden_score,
-    split_predicate,
-    telling_predicates,
-)
-from rulewright.logic import PredicateDeclaration, RuleSet
+from rulewright.learn.markov.marginals import Marginal, format_scores
 
 PEOPLE = ["ann", "bob", "cid", "dee"]
 TOWNS = ["bonn", "rome"]
@@ -116,11 +109,11 @@ def test_samples_cover_all_queries_and_keep_to_their_size():
     found = model.predict(["smokes"])
     assert len(found) == 59
     assert len(model.convergence_) > 5
-    network = model._network
+    network = model.network_
     world = network.facts.worlds()[0]
     columns = {"smokes": (world["entity"],)}
     seen = set()
-    for members in covering(network, world, columns, np.random.default_rng(0)):
+    for members in cover_rows(network, world, columns, np.random.default_rng(0)):
         assert len(members["entity"]) == 9
         assert kb.domains["entity"].index_of("p7") in members["entity"]
         seen |= set(members["entity"].tolist())
@@ -131,8 +124,8 @@ def test_memory_decides_about_samples():
     kb = chain(300)
     rules = rw.parse_rules("1.0 friend(X, Y) & friend(Y, Z) => friend(X, Z).")
     model = MarkovLogic(rules, memory_limit=2**20).fit(kb)
-    network = model._network
-    size = sizes_that_fit(network, network.facts.worlds()[0])["entity"]
+    network = model.network_
+    size = fit_sizes(network, network.facts.worlds()[0])["entity"]
     assert 2 <= size < 300
     assert len(model.predict([("friend", "p0", "p2"), ("friend", "p7", "p250")])) == 2
     with pytest.raises(MemoryLimitError):
@@ -261,14 +254,14 @@ def test_the_form_of_results():
     found = MarkovLogic(RULES).fit(kb).predict(["smokes", ("friend", "ann", "bob"), "friend(bob, cid)"])
     assert found.predicates == ("smokes", "friend")
     assert found.top(2) == found[:2]
-    assert [each.predicate for each in found.of("friend")] == ["friend", "friend"]
+    assert len(found.columns("friend")[1]) == 2
     assert str(found).count("\n") == len(found)
     assert "atoms of smokes, friend" in repr(found)
     assert Marginal("p", ("a",), -800.0).probability == 0
-    lines = scores_text(found).splitlines()
+    lines = format_scores(found).splitlines()
     assert len(lines) == len(found) + 1
     with pytest.raises(RulewrightError, match="unknown predicate 'smoke'"):
-        found.of("smoke")
+        found.columns("smoke")
 
 
 def test_triples_have_one_type_whatever_rules_declare():
@@ -279,23 +272,23 @@ def test_triples_have_one_type_whatever_rules_declare():
 
 def test_entities_that_only_queries_name():
     kb = rw.KnowledgeBase.from_facts([("friend", "ann", "bob")])
-    more = with_entities_of(kb, rw.KnowledgeBase.from_facts([("friend", "cid", "ann")]))
+    more = add_query_entities(kb, rw.KnowledgeBase.from_facts([("friend", "cid", "ann")]))
     assert more.domains["entity"].labels.tolist() == ["ann", "bob", "cid"]
     assert more.tuples("friend") == [("ann", "bob")]
-    assert with_entities_of(kb, kb) is kb
-    assert with_entities_of(kb, ["friend"]) is kb
+    assert add_query_entities(kb, kb) is kb
+    assert add_query_entities(kb, ["friend"]) is kb
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"encoder": "big"}, "encoder must be one of none, embedding, gnn, got 'big'"),
+        ({"encoder": "big"}, "encoder must be 'none', 'embedding' or 'gnn', got 'big'"),
         ({"training": "distill"}, "needs an encoder"),
         ({"closed": "all"}, "closed must be names of predicates or 'listed'"),
         ({"closed": ["nothing"]}, "unknown predicate 'nothing'"),
         ({"prior": "low"}, "prior must be a number"),
         ({"prior": {"nothing": 1.0}}, "unknown predicate 'nothing'"),
-        ({"scaling": "big"}, "scaling must be one of"),
+        ({"scaling": "big"}, "scaling must be 'none' or 'messages'"),
         ({"scaling_power": 0.0}, "scaling_power must be > 0"),
         ({"sample": 0}, "sample must be a number >= 1"),
         ({"hidden": 1.0}, r"hidden must lie in \[0, 1\)"),
@@ -304,7 +297,6 @@ def test_entities_that_only_queries_name():
         ({"learn_weights": True, "iterations": 0}, "learn_weights needs iterations >= 1"),
         ({"trust": 2.0}, r"trust must lie in \[0, 1\]"),
         ({"size": 0}, "size must be >= 1"),
-        ({"depth": 3}, "unknown option 'depth'"),
         ({"damping": 1.0}, r"damping must lie in \[0, 1\)"),
         ({"iterations": -1}, "iterations must be >= 0"),
     ],
@@ -331,8 +323,32 @@ def test_wrong_queries(asked, message):
         model.predict(asked)
 
 
+def test_it_is_an_estimator():
+    closed = ["lives"]
+    model = MarkovLogic(RULES, closed=closed, memory_limit="1GB", iterations=3)
+    assert model.closed is closed
+    assert model.get_params()["memory_limit"] == "1GB"
+    assert clone(model).iterations == 3
+    for learned in ("rules_", "losses_", "convergence_"):
+        with pytest.raises(NotFittedError, match="comes first"):
+            getattr(model, learned)
+    with pytest.raises(TypeError, match="depth"):
+        MarkovLogic(RULES, depth=3)
+    with pytest.raises(DataError, match="iterations must be >= 0"):
+        model.set_params(iterations=-1).fit(small(0))
+    assert len(model.set_params(iterations=2).fit(small(0)).predict(["smokes"]))
+
+
+def test_marginals_as_tables():
+    found = MarkovLogic(RULES).fit(small(0)).predict(["smokes", "friend(bob, cid)"])
+    frame = found.to_frame("polars")
+    assert frame.columns == ["predicate", "arg1", "arg2", "probability", "log_odds"]
+    assert frame["log_odds"].to_list() == [each.logit for each in found]
+    assert "friend(bob, cid)" in found._repr_html_()
+
+
 def test_wrong_rules_and_order():
-    with pytest.raises(DataError, match="comes first"):
+    with pytest.raises(NotFittedError, match="comes first"):
         MarkovLogic(RULES).predict(["smokes"])
     with pytest.raises(DataError, match="the facts have"):
         MarkovLogic(rw.parse_rules("predicate smokes(town). 1.0 smokes(X).")).fit(small(0))
@@ -340,42 +356,6 @@ def test_wrong_rules_and_order():
         MarkovLogic(rw.parse_rules("predicate label(person) in {a, b}. 1.0 label(X) in {a}.")).fit(small(0))
     with pytest.raises(DataError, match="has no entities"):
         MarkovLogic(rw.parse_rules("predicate old(house). 1.0 old(X).")).fit(small(0))
-
-
-def test_the_first_that_is_not_told_apart_from_the_best_is_chosen():
-    draw = random.Random(0)
-    for _ in range(50):
-        scores = [[draw.random() for _ in range(3)] for _ in range(6)]
-        top = max(scores, key=sum)
-        told_apart = []
-        for each in scores:
-            short = [one - other for one, other in zip(top, each, strict=True)]
-            middle = sum(short) / 3
-            told_apart.append(middle > (sum((one - middle) ** 2 for one in short) / 2 / 3) ** 0.5)
-        assert first_within_error(scores) == told_apart.index(False)
-    assert first_within_error([[1.0, 1.0], [1.0, 1.0]]) == 0
-
-
-def test_selection_hides_a_predicate():
-    facts = [("parent", f"a{n}", f"b{n}") for n in range(8)] + [("child", f"b{n}", f"a{n}") for n in range(8)]
-    kb = rw.KnowledgeBase.from_facts(facts)
-    rules = rw.parse_rules("1.0 parent(X, Y) => child(Y, X). 1.0 child(X, Y) => parent(Y, X).")
-    kept, hidden = split_predicate(kb, "child", share=0.25)
-    assert [part.count("child") for part in (kept, hidden)] == [6, 2]
-    assert kept.count("parent") == 8
-    assert hidden_score(rules, kb, "child", {"closed": "listed"}) == 1
-    assert telling_predicates(rules, kb) == ["parent", "child"]
-    same = rw.KnowledgeBase.from_facts([*facts, ("same", "a0", "a0"), ("same", "a1", "a1")])
-    named = rw.parse_rules("1.0 parent(X, Y) => !same(X, Y).")
-    assert telling_predicates(named, same) == ["parent"]
-    choice = choose(rules, kb, [{"iterations": 0}, {"closed": "listed"}])
-    assert choice.best == {"closed": "listed"}
-    assert choice.scores[0] < 0.1
-    with pytest.raises(DataError, match="no candidates"):
-        choose(rules, kb, [])
-    empty = RuleSet([], predicates=[PredicateDeclaration("child", ("entity", "entity"))])
-    with pytest.raises(DataError, match="nothing can be hidden"):
-        choose(empty, kb, [{}])
 
 
 @needs_data

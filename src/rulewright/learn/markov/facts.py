@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder, Value
-from rulewright.data.facts import distinct_rows
+from rulewright.data.facts import Column, distinct_rows
 from rulewright.errors import DataError, unknown_name
 from rulewright.inject.layer.grounding import infer_declarations, statement_formulas
 from rulewright.inject.layer.inputs import Observation
@@ -19,7 +18,6 @@ from rulewright.logic import (
     NUMBER_TYPE,
     Atom,
     Comparison,
-    Formula,
     Membership,
     PredicateDeclaration,
     RuleSet,
@@ -30,39 +28,37 @@ from rulewright.logic import (
     units,
 )
 
-Ids = npt.NDArray[Any]
-Members = Mapping[str, Ids]
+Members = Mapping[str, Column]
 """For each type the ids of some of its entities, in order."""
 
 
-def typed_rules(rules: RuleSet, kb: KnowledgeBase) -> RuleSet:
+def declare_types(rules: RuleSet, kb: KnowledgeBase) -> RuleSet:
     """Return the statements with the types of a knowledge base's predicates, which must agree with those declared.
 
     Where the knowledge base has one type only, as triples do, all arguments are of it.
     """
     declared = dict(kb.predicates)
-    single = next(iter(kb.domains)) if len(kb.domains) == 1 else None
-    for each in rules.predicates:
-        found = declared.get(each.name)
-        if found is None:
-            types = each.types if single is None else (single,) * each.arity
-            declared[each.name] = PredicateDeclaration(each.name, types, each.classes)
-        elif found.arity != each.arity or (single is None and found.types != each.types):
-            raise DataError(f"the rules declare {each} but the facts have {found}")
-    for statement in rules:
-        for unit in (unit for formula in statement_formulas(statement) for unit in _atoms(formula)):
-            if single is not None and str(unit.predicate) not in declared:
-                declared[str(unit.predicate)] = PredicateDeclaration(str(unit.predicate), (single,) * len(unit.args))
+    only_type = next(iter(kb.domains)) if len(kb.domains) == 1 else None
+    for declaration in rules.predicates:
+        name, arity = declaration.name, declaration.arity
+        known = declared.get(name)
+        if known is None:
+            types = declaration.types if only_type is None else (only_type,) * arity
+            declared[name] = PredicateDeclaration(name, types, declaration.classes)
+        elif known.arity != arity or (only_type is None and known.types != declaration.types):
+            raise DataError(f"the rules declare {declaration} but the facts have {known}")
+    for atom in (atom for statement in rules for atom in statement_atoms(statement)):
+        if only_type is not None and str(atom.predicate) not in declared:
+            declared[str(atom.predicate)] = PredicateDeclaration(str(atom.predicate), (only_type,) * len(atom.args))
     return RuleSet(rules.statements, predicates=declared.values())
 
 
-def predicates_of(statement: Statement) -> set[str]:
-    """Return the predicates that a statement names."""
-    return {str(unit.predicate) for formula in statement_formulas(statement) for unit in _atoms(formula)}
-
-
-def _atoms(formula: Formula) -> Iterator[Atom | Membership]:
-    return (unit for unit in units(formula) if not isinstance(unit, Comparison))
+def statement_atoms(statement: Statement) -> Iterator[Atom | Membership]:
+    """Yield the atoms of what a statement says."""
+    for formula in statement_formulas(statement):
+        for unit in units(formula):
+            if not isinstance(unit, Comparison):
+                yield unit
 
 
 class GroundFacts:
@@ -72,47 +68,51 @@ class GroundFacts:
     the rules name, by type.
     """
 
-    def __init__(self, kb: KnowledgeBase, rules: RuleSet, closed: Iterable[str]) -> None:
+    def __init__(self, kb: KnowledgeBase, rules: RuleSet) -> None:
         self.kb, self.rules = kb, rules
-        formulas = [formula for each in rules for formula in statement_formulas(each)]
+        self.closed: frozenset[str] = frozenset()
+        formulas = [formula for statement in rules for formula in statement_formulas(statement)]
         known = infer_declarations(formulas, rules.predicates)
-        atoms = [unit for formula in formulas for unit in _atoms(formula)]
-        self.used = frozenset(str(unit.predicate) for unit in atoms)
-        self.declared: dict[str, PredicateDeclaration] = {
-            name: each for name, each in known.items() if NUMBER_TYPE not in each.types and each.classes is None
-        }
+        atoms = [atom for statement in rules for atom in statement_atoms(statement)]
+        self.used = frozenset(str(atom.predicate) for atom in atoms)
         for name in sorted(self.used):
-            each = known[name]
-            if name not in self.declared:
-                raise DataError(f"{each} has classes or numbers; MarkovLogic is for what is true or false of entities")
-            for kind in each.types:
-                if not len(kb.domains.get(kind, ())):
+            declaration = known[name]
+            if NUMBER_TYPE in declaration.types or declaration.classes is not None:
+                raise DataError(
+                    f"{declaration} has classes or numbers; MarkovLogic is for what is true or false of entities"
+                )
+            for type_name in declaration.types:
+                if not len(kb.domains.get(type_name, ())):
                     raise DataError(
-                        f"type {kind} of {each} has no entities; types of the facts: {', '.join(kb.domains)} "
-                        f"(declare in the rules which of them {name} takes)"
+                        f"type {type_name} of {declaration} has no entities; types of the facts: "
+                        f"{', '.join(kb.domains)} (declare in the rules which of them {name} takes)"
                     )
-        peopled = {kind for kind, domain in kb.domains.items() if len(domain)}
-        self.declared = {name: each for name, each in self.declared.items() if peopled.issuperset(each.types)}
-        self.closed = frozenset(closed)
-        for name in self.closed:
-            if name not in self.declared:
-                raise unknown_name("predicate", name, self.declared)
+        inhabited = {type_name for type_name, domain in kb.domains.items() if len(domain)} - {NUMBER_TYPE}
+        self.declared = {
+            name: declaration
+            for name, declaration in known.items()
+            if declaration.classes is None and inhabited.issuperset(declaration.types)
+        }
         self.constants: dict[str, set[int]] = {}
-        for unit in atoms:
-            for term, kind in zip(unit.args, known[str(unit.predicate)].types, strict=True):
+        for atom in atoms:
+            for term, type_name in zip(atom.args, known[str(atom.predicate)].types, strict=True):
                 if not isinstance(term, Variable):
-                    name = term.name if isinstance(term, Symbol) else str(term)
-                    self.constants.setdefault(kind, set()).add(kb.domains[kind].index_of(name))
+                    label = term.name if isinstance(term, Symbol) else str(term)
+                    self.constants.setdefault(type_name, set()).add(kb.domains[type_name].index_of(label))
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The types of the declared predicates."""
-        return tuple(dict.fromkeys(kind for each in self.declared.values() for kind in each.types))
+    def declaration(self, name: str) -> PredicateDeclaration:
+        """Return a predicate that can be asked for; refuse any other."""
+        if name not in self.declared:
+            raise unknown_name("predicate", name, self.declared)
+        return self.declared[name]
 
-    def worlds(self) -> list[Members]:
-        """Return the entities of every world, or of the only one."""
-        numbers: list[int | None] = [*range(len(self.kb.worlds))] or [None]
-        return [{kind: self.kb.domains[kind].members(number) for kind in self.types} for number in numbers]
+    def close(self, names: Iterable[str]) -> None:
+        """Read predicates as closed: their atoms that are not observed are false."""
+        self.closed = frozenset(self.declaration(name).name for name in names)
+
+    def listed_predicates(self) -> list[str]:
+        """Return the predicates with true facts and none observed to be false."""
+        return [name for name in self.declared if self.count(name, truth=True) and not self.count(name, truth=False)]
 
     def observed_predicates(self) -> list[str]:
         """Return the predicates of the rules that some fact, true or false, is known of."""
@@ -120,116 +120,115 @@ class GroundFacts:
 
     def count(self, name: str, *, truth: bool | None = None) -> int:
         """Return how many facts of a predicate are known, true, false or either."""
-        if name not in self.kb.predicates:
-            return 0
-        return sum(self.kb.count(name, truth=each) for each in (True, False) if truth in (None, each))
+        truths = (True, False) if truth is None else (truth,)
+        return sum(self.kb.count(name, truth=value) for value in truths) if name in self.kb.predicates else 0
+
+    def worlds(self) -> list[Members]:
+        """Return the entities of every world, or of the only one."""
+        types = dict.fromkeys(type_name for declaration in self.declared.values() for type_name in declaration.types)
+        indices: list[int | None] = [*range(len(self.kb.worlds))] or [None]
+        return [{type_name: self.kb.domains[type_name].members(index) for type_name in types} for index in indices]
+
+    def find_rows(
+        self, name: str, columns: Sequence[Column], members: Members
+    ) -> tuple[tuple[Tensor, ...], npt.NDArray[np.bool_]]:
+        """Return which rows of a predicate's atoms are of some entities, and where these stand among them."""
+        positions = []
+        inside = np.ones(len(columns[0]), dtype=bool)
+        for column, type_name in zip(columns, self.declared[name].types, strict=False):
+            ids = members[type_name]
+            position = np.searchsorted(ids, column)
+            is_member = position < len(ids)
+            is_member[is_member] = ids[position[is_member]] == column[is_member]
+            positions.append(position)
+            inside &= is_member
+        return tuple(torch.from_numpy(position[inside]) for position in positions), inside
 
     def dense(self, name: str, members: Members) -> tuple[Tensor, Tensor]:
         """Return a predicate as (value, observed) over some entities; a closed one is observed everywhere."""
-        declaration = self.declared[name]
-        ids = [members[kind] for kind in declaration.types]
-        shape = [len(each) for each in ids]
+        shape = [len(members[type_name]) for type_name in self.declared[name].types]
         value = torch.zeros(shape, dtype=torch.bool)
         observed = torch.full(shape, name in self.closed, dtype=torch.bool)
         for truth in (True, False) if name in self.kb.predicates else ():
-            places, inside = positions(self.kb.columns(name, truth=truth), ids)
-            index = tuple(torch.from_numpy(place[inside]) for place in places)
+            index, _ = self.find_rows(name, self.kb.columns(name, truth=truth), members)
             observed[index] = True
             if truth:
                 value[index] = True
         return value, observed
 
-    def evidence(self, members: Members, *, opened: str | None = None) -> dict[str, Observation]:
-        """Return what is observed, as a layer takes it; nothing of the predicate ``opened``."""
-        found: dict[str, Observation] = {}
+    def evidence(self, members: Members) -> dict[str, Observation]:
+        """Return what is observed, as a layer takes it."""
+        evidence: dict[str, Observation] = {}
         for name in self.declared:
-            if name == opened:
-                continue
             value, observed = self.dense(name, members)
             if name in self.closed:
-                found[name] = value
+                evidence[name] = value
             elif bool(observed.any()):
-                found[name] = (value, observed)
-        return found
-
-
-def positions(columns: Iterable[Ids], ids: Iterable[Ids]) -> tuple[list[npt.NDArray[np.intp]], npt.NDArray[np.bool_]]:
-    """Return where each column's entities stand among the given ones, and which rows are among them altogether."""
-    places, inside = [], None
-    for column, chosen in zip(columns, ids, strict=False):
-        place = np.searchsorted(chosen, column)
-        found = place < len(chosen)
-        found[found] = chosen[place[found]] == column[found]
-        places.append(place)
-        inside = found if inside is None else inside & found
-    assert inside is not None
-    return places, inside
+                evidence[name] = (value, observed)
+        return evidence
 
 
 Query = str | Atom | Sequence[Value]
 Queries = KnowledgeBase | Iterable[Query]
 
 
-def columns_of(facts: GroundFacts, queries: Queries) -> dict[str, tuple[Ids, ...]]:
+def read_queries(facts: GroundFacts, queries: Queries) -> dict[str, tuple[Column, ...]]:
     """Return the atoms asked for as columns of ids, by predicate, each atom once."""
-    if isinstance(queries, str):
-        queries = [queries]
     if isinstance(queries, KnowledgeBase):
-        found = _of_knowledge_base(facts, queries)
+        columns = _read_knowledge_base(facts, queries)
     else:
-        found = _of_atoms(facts, queries)
-    found = {name: distinct_rows(columns) for name, columns in found.items() if len(columns[0])}
-    if not found:
+        columns = _read_atoms(facts, [queries] if isinstance(queries, str) else queries)
+    distinct = {name: distinct_rows(ids) for name, ids in columns.items() if len(ids[0])}
+    if not distinct:
         raise DataError("there are no queries; give a knowledge base, atoms such as 'smokes(ann)', or predicates")
-    return found
+    return distinct
 
 
-def _of_knowledge_base(facts: GroundFacts, queries: KnowledgeBase) -> dict[str, tuple[Ids, ...]]:
+def _read_knowledge_base(facts: GroundFacts, queries: KnowledgeBase) -> dict[str, tuple[Column, ...]]:
     """Take true and false facts alike: which is which is not looked at."""
-    same = queries.domains is facts.kb.domains or all(
-        facts.kb.domains.get(kind) is each for kind, each in queries.domains.items()
-    )
-    found = {}
+    domains = facts.kb.domains
+    has_same_ids = all(domains.get(type_name) is domain for type_name, domain in queries.domains.items())
+    queried = {}
     for name, declaration in queries.predicates.items():
         if not (queries.count(name) + queries.count(name, truth=False)):
             continue
-        own = _checked(facts, name, declaration.arity)
+        types = _check_arity(facts, name, declaration.arity)
         both = zip(queries.columns(name), queries.columns(name, truth=False), strict=True)
         columns = [np.concatenate(pair) for pair in both]
-        if not same:
-            kinds = zip(declaration.types, own, strict=True)
+        if not has_same_ids:
             columns = [
-                _renamed(facts, mine, queries.domains[kind].labels_of(column))
-                for (kind, mine), column in zip(kinds, columns, strict=True)
+                _find_ids(facts, type_name, queries.domains[other_type].labels_of(column))
+                for type_name, other_type, column in zip(types, declaration.types, columns, strict=True)
             ]
         # True ones would stand before false ones; where scores are equal, their order must not tell them apart
         order = np.lexsort(columns[::-1])
-        found[name] = tuple(column[order] for column in columns)
-    return found
+        queried[name] = tuple(column[order] for column in columns)
+    return queried
 
 
-def _of_atoms(facts: GroundFacts, queries: Iterable[Query]) -> dict[str, tuple[Ids, ...]]:
+def _read_atoms(facts: GroundFacts, queries: Iterable[Query]) -> dict[str, tuple[Column, ...]]:
     rows: dict[str, list[tuple[str, ...]]] = {}
-    found: dict[str, tuple[Ids, ...]] = {}
+    queried: dict[str, tuple[Column, ...]] = {}
     for query in queries:
         if isinstance(query, str) and "(" not in query:
-            found[query] = _unobserved(facts, query)
+            queried[query] = _unobserved_atoms(facts, query)
             continue
-        name, args = _atom(query)
-        _checked(facts, name, len(args))
-        rows.setdefault(name, []).append(args)
+        name, labels = _read_atom(query)
+        _check_arity(facts, name, len(labels))
+        rows.setdefault(name, []).append(labels)
     for name, lines in rows.items():
-        kinds = facts.declared[name].types
         columns = tuple(
-            _renamed(facts, kind, np.array(labels, dtype=object))
-            for kind, labels in zip(kinds, zip(*lines, strict=True), strict=True)
+            _find_ids(facts, type_name, labels)
+            for type_name, labels in zip(facts.declared[name].types, zip(*lines, strict=True), strict=True)
         )
-        before = found.get(name)
-        found[name] = columns if before is None else tuple(map(np.concatenate, zip(before, columns, strict=True)))
-    return found
+        if name in queried:
+            columns = tuple(map(np.concatenate, zip(queried[name], columns, strict=True)))
+        queried[name] = columns
+    return queried
 
 
-def _atom(query: Query) -> tuple[str, tuple[str, ...]]:
+def _read_atom(query: Query) -> tuple[str, tuple[str, ...]]:
+    """Return the predicate of a query and the labels of its arguments."""
     if isinstance(query, str):
         formula = parse_formula(query)
         if not isinstance(formula, Atom):
@@ -241,53 +240,48 @@ def _atom(query: Query) -> tuple[str, tuple[str, ...]]:
     for term in query.args:
         if isinstance(term, Variable):
             raise DataError(f"{term} is a variable in {query}; a name that starts upper-case is quoted: '{term}'")
-    return str(query.predicate), tuple(each.name if isinstance(each, Symbol) else str(each) for each in query.args)
+    return str(query.predicate), tuple(term.name if isinstance(term, Symbol) else str(term) for term in query.args)
 
 
-def _checked(facts: GroundFacts, name: str, arity: int) -> tuple[str, ...]:
-    if name not in facts.declared:
-        raise unknown_name("predicate", name, facts.declared)
-    declaration = facts.declared[name]
+def _check_arity(facts: GroundFacts, name: str, arity: int) -> tuple[str, ...]:
+    declaration = facts.declaration(name)
     if declaration.arity != arity:
         raise DataError(f"{name} has {declaration.arity} arguments, a query gives it {arity}")
     return declaration.types
 
 
-def _renamed(facts: GroundFacts, kind: str, labels: Ids) -> Ids:
-    domain = facts.kb.domains[kind]
+def _find_ids(facts: GroundFacts, type_name: str, labels: Iterable[object]) -> Column:
+    domain = facts.kb.domains[type_name]
     return np.array([domain.index_of(str(label)) for label in labels], dtype=np.int32)
 
 
-def _unobserved(facts: GroundFacts, name: str) -> tuple[Ids, ...]:
+def _unobserved_atoms(facts: GroundFacts, name: str) -> tuple[Column, ...]:
     """Return all atoms of a predicate that are not observed, world by world."""
-    if name not in facts.declared:
-        raise unknown_name("predicate", name, facts.declared)
-    kinds = facts.declared[name].types
+    types = facts.declaration(name).types
     parts = []
     for members in facts.worlds():
         _, observed = facts.dense(name, members)
-        places = np.nonzero(~observed.numpy())
-        parts.append([members[kind][place] for kind, place in zip(kinds, places, strict=True)])
+        positions = np.nonzero(~observed.numpy())
+        parts.append([members[type_name][position] for type_name, position in zip(types, positions, strict=True)])
     return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
 
-def with_entities_of(kb: KnowledgeBase, queries: Queries) -> KnowledgeBase:
+def add_query_entities(kb: KnowledgeBase, queries: Queries) -> KnowledgeBase:
     """Return a knowledge base with the entities of a knowledge base of queries besides its own.
 
     >>> kb = KnowledgeBase.from_facts([("smokes", "ann")])
-    >>> with_entities_of(kb, KnowledgeBase.from_facts([("smokes", "bob")])).domains["entity"].labels.tolist()
+    >>> add_query_entities(kb, KnowledgeBase.from_facts([("smokes", "bob")])).domains["entity"].labels.tolist()
     ['ann', 'bob']
     """
     if not isinstance(queries, KnowledgeBase):
         return kb
     missing = [
-        (kind, label)
-        for kind, domain in queries.domains.items()
+        (type_name, label)
+        for type_name, domain in queries.domains.items()
         for label in domain.labels.tolist()
-        if kind in kb.domains and label not in kb.domains[kind]
+        if type_name in kb.domains and label not in kb.domains[type_name]
     ]
-    new = {kind for kind, domain in queries.domains.items() if kind not in kb.domains and len(domain)}
-    if not missing and not new:
+    if not missing and all(type_name in kb.domains or not len(domain) for type_name, domain in queries.domains.items()):
         return kb
     if kb.worlds:
         raise DataError(f"the queries name the {missing[0][0]} {missing[0][1]!r}, which no world of the facts has")
@@ -295,9 +289,9 @@ def with_entities_of(kb: KnowledgeBase, queries: Queries) -> KnowledgeBase:
     for name, declaration in queries.predicates.items():
         if name not in kb.predicates:
             builder.declare(declaration)
-    for kind, domain in (*kb.domains.items(), *queries.domains.items()):
+    for type_name, domain in (*kb.domains.items(), *queries.domains.items()):
         for label in domain.labels.tolist():
-            builder.entity(label, type=kind)
+            builder.entity(label, type=type_name)
     for name in kb.closed:
         builder.close(name)
     for truth in (True, False):

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import fields
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 
+from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError
 from rulewright.inject.layer.layer import Convergence
-from rulewright.learn.markov.domains import covering, drawn
-from rulewright.learn.markov.facts import GroundFacts, Queries, columns_of, positions, typed_rules
+from rulewright.learn.markov.domains import cover_rows, draw_sample
+from rulewright.learn.markov.facts import GroundFacts, Queries, declare_types, read_queries
 from rulewright.learn.markov.marginals import Marginals
-from rulewright.learn.markov.network import MarkovNetwork, MarkovOptions, closed_predicates
+from rulewright.learn.markov.network import MarkovNetwork
+from rulewright.learn.markov.parameters import MarkovParameters
 from rulewright.learn.markov.training import learn_weights, train_encoder
-from rulewright.logic import RuleSet
-
-Progress = Callable[[str, int, int], None]
 
 
-class MarkovLogic:
+class MarkovLogic(MarkovParameters):
     """Infers how probable atoms are, from weighted rules and observed facts.
 
     ``P(v) ∝ exp( Σ_i φ_i v_i + Σ_f w_f · (number of groundings of f that hold) )`` over all atoms that are not
@@ -53,7 +50,8 @@ class MarkovLogic:
         epochs, rate, size, hidden: of the encoder's training; its states' size, and the share of facts hidden from it.
         sample: the most entities of a type that are inferred together; ``"auto"`` takes what memory allows, None all.
             Samples hold entities that share facts; an atom that is in several gets the mean of its log-odds.
-        progress: told (what, done, total).
+        memory_limit: bytes, or a text such as ``"2GB"``, that inference may take; None is half of the machine's memory.
+        progress: called with a stage, how much of it is done, and of how much; see `rulewright.checks.Progress`.
 
     ``rules_`` has the weights that were learned, ``convergence_`` how the iterations of the last prediction went, for
     each network or sample, ``losses_`` the training.
@@ -62,49 +60,33 @@ class MarkovLogic:
     >>> kb = rw.KnowledgeBase.from_facts([("smokes", "ann"), ("friend", "ann", "bob"), ("friend", "cid", "bob")])
     >>> rules = rw.parse_rules("2.0 smokes(X) & friend(X, Y) => smokes(Y).")
     >>> model = MarkovLogic(rules, closed=["friend"], prior=-1.0).fit(kb)
-    >>> [str(each) for each in model.predict(["smokes"])]
+    >>> [str(marginal) for marginal in model.predict(["smokes"])]
     ['smokes(bob)', 'smokes(cid)']
 
     Xu et al., LogicMP: A Neuro-symbolic Approach for Encoding First-order Logic Constraints, ICLR 2024.
     """
 
-    def __init__(
-        self,
-        rules: RuleSet,
-        *,
-        closed: Iterable[str] | str = (),
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> None:
-        known = {field.name for field in fields(MarkovOptions)}
-        for name in options:
-            if name not in known:
-                raise DataError(f"unknown option {name!r}; known: {', '.join(sorted(known))}")
-        chosen: Any = closed if isinstance(closed, str) else tuple(closed)
-        self.options = MarkovOptions(closed=chosen, **options)
-        self.rules = rules
-        self.progress = progress
-        self.rules_ = rules
-        self.convergence_: tuple[Convergence, ...] = ()
-        self.losses_: dict[str, list[float]] = {}
-        self._network: MarkovNetwork | None = None
+    convergence_: tuple[Convergence, ...]
+    losses_: dict[str, list[float]]
+    network_: MarkovNetwork
 
     def fit(self, kb: KnowledgeBase) -> Self:
-        """Take up the facts; learn weights and train the encoder where the options say so."""
-        rules = typed_rules(self.rules, kb)
-        facts = GroundFacts(kb, rules, ())
-        named = {name for name in (*self.rules.closed, *kb.closed) if name in facts.declared}
-        facts = GroundFacts(kb, rules, named | closed_predicates(facts, self.options.closed))
-        network = self._network = MarkovNetwork(facts, self.options)
-        random = np.random.default_rng(self.options.seed)
-        self.losses_ = {}
-        if self.options.scaling == "messages":
-            network.scale(drawn(network, facts.worlds()[0], random))
+        """Take up the facts; learn weights and train the encoder where the parameters say so."""
+        self._check_before_fit(kb)
+        facts = GroundFacts(kb, declare_types(self.rules, kb))
+        closed = [name for name in (*self.rules.closed, *kb.closed) if name in facts.declared]
+        facts.close([*closed, *(facts.listed_predicates() if self.closed == "listed" else self.closed)])
+        network = MarkovNetwork(facts, self)
+        random = np.random.default_rng(self.seed)
+        losses = {}
+        if self.scaling == "messages":
+            network.scale(draw_sample(network, facts.worlds()[0], random))
         if network.weights.learned is not None:
-            self.losses_["weights"] = learn_weights(network, random, self._teller("learning weights"))
-        if self.options.training != "none":
-            self.losses_["encoder"] = train_encoder(network, random, self._teller("training the encoder"))
-        self.rules_ = network.rules
+            losses["weights"] = learn_weights(network, random, self._progress)
+        if self.training != "none":
+            losses["encoder"] = train_encoder(network, random, self._progress)
+        self.network_, self.rules_ = network, network.rules
+        self.losses_, self.convergence_ = losses, ()
         return self
 
     def predict(self, queries: Queries, *, opened: str | None = None) -> Marginals:
@@ -114,51 +96,38 @@ class MarkovLogic:
         or atoms: ``"smokes(ann)"``, ``("smokes", "ann")``; or names of predicates, for all unobserved atoms of each. Of
         the predicate ``opened`` all that is known is left out, to see how well rules infer it.
         """
-        network = self._fitted()
+        network = self.network_
         facts = network.facts
-        wanted = columns_of(facts, queries)
-        sums = {name: np.zeros(len(columns[0])) for name, columns in wanted.items()}
-        counts = {name: np.zeros(len(columns[0])) for name, columns in wanted.items()}
+        rows = read_queries(facts, queries)
+        sums = {name: np.zeros(len(columns[0])) for name, columns in rows.items()}
+        counts = {name: np.zeros(len(columns[0])) for name, columns in rows.items()}
         network.convergence.clear()
-        random = np.random.default_rng(self.options.seed)
+        random = np.random.default_rng(self.seed)
         worlds = facts.worlds()
-        tell = self._teller("inferring")
         with torch.no_grad():
-            for done, world in enumerate(worlds):
-                for members in covering(network, world, wanted, random):
-                    found = network.infer(members, network.potentials(members, opened=opened), opened=opened)
-                    for name, columns in wanted.items():
-                        ids = [members[kind] for kind in facts.declared[name].types]
-                        places, inside = positions(columns, ids)
-                        index = tuple(torch.from_numpy(place[inside]) for place in places)
-                        sums[name][inside] += found[name][index].double().numpy()
+            for done, world in enumerate(worlds, start=1):
+                for members in cover_rows(network, world, rows, random):
+                    logits = network.infer(members, network.potentials(members, opened=opened), opened=opened)
+                    for name, columns in rows.items():
+                        index, inside = facts.find_rows(name, columns, members)
+                        sums[name][inside] += logits[name][index].double().numpy()
                         counts[name][inside] += 1
-                tell(done + 1, len(worlds))
+                self._progress("inferring", done, len(worlds))
         for name, count in counts.items():
             if not count.all():
                 raise DataError(f"{int((count == 0).sum())} queries of {name} name entities of different worlds")
         self.convergence_ = tuple(network.convergence)
-        return Marginals(_labelling(facts), wanted, {name: sums[name] / counts[name] for name in wanted})
+        labels = KnowledgeBase(facts.kb.domains, facts.declared.values(), {})
+        return Marginals(labels, rows, {name: sums[name] / counts[name] for name in rows})
 
     def explain(self, atom: str, *, top: int = 5) -> str:
-        """Tell which formulas and groundings moved an atom most, in a world that is inferred at once."""
-        network = self._fitted()
-        worlds = network.facts.worlds()
+        """Say which formulas and groundings moved an atom most, in a world that is inferred at once."""
+        worlds = self.network_.facts.worlds()
         if len(worlds) != 1:
             raise DataError(f"explain is for one world, and there are {len(worlds)}")
         with torch.no_grad():
-            return str(network.named_layer(worlds[0]).explain(atom, top=top))
+            return self.network_.explain(worlds[0], atom, top=top)
 
-    def _fitted(self) -> MarkovNetwork:
-        if self._network is None:
-            raise DataError("fit(kb) comes first")
-        return self._network
-
-    def _teller(self, what: str) -> Callable[[int, int], None]:
-        progress = self.progress
-        return (lambda *_: None) if progress is None else (lambda done, total: progress(what, done, total))
-
-
-def _labelling(facts: GroundFacts) -> KnowledgeBase:
-    """Return a knowledge base that has all predicates that can be asked for, to turn ids into labels."""
-    return KnowledgeBase(facts.kb.domains, facts.declared.values(), {})
+    @property
+    def _progress(self) -> Progress:
+        return self.progress or (lambda stage, done, total: None)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
+from rulewright.checks import Progress
 from rulewright.errors import DataError
 from rulewright.inject.layer.slrelax import SLrelax
-from rulewright.learn.markov.domains import drawn, filled, some_fact
+from rulewright.learn.markov.domains import draw_fact, draw_sample, fill_sample
 from rulewright.learn.markov.facts import Members
-from rulewright.learn.markov.network import GraphEncoder, MarkovNetwork, edges_of
+from rulewright.learn.markov.network import GraphEncoder, MarkovNetwork, fact_edges, keep_open
 
-Advance = Callable[[int, int], None]
 SCORED_ENTITIES = 16
 """The entities of each type among which groundings are scored in a step of training ``"scores"``."""
 
 
-def learn_weights(network: MarkovNetwork, random: np.random.Generator, advance: Advance) -> list[float]:
+def learn_weights(network: MarkovNetwork, random: np.random.Generator, progress: Progress) -> list[float]:
     """Learn weights by block pseudo-likelihood and return the loss of each epoch.
 
     ``L = − Σ_p mean_i log P(v_i | all other predicates)``: of one observed predicate p after the other all facts are
@@ -29,99 +28,92 @@ def learn_weights(network: MarkovNetwork, random: np.random.Generator, advance: 
     facts of p are listed, what is not observed counts as false. Weights are held to where they started by
     ``weight_decay · Σ (w − w_0)²``.
     """
-    options, weights = network.options, network.weights
-    learned = weights.learned
+    parameters, learned = network.parameters, network.weights.learned
     assert learned is not None
-    targets = _targets(network)
+    targets = _find_targets(network)
     start = learned.detach().clone()
-    optimizer = torch.optim.Adam([learned], lr=options.weight_rate)
+    optimizer = torch.optim.Adam([learned], lr=parameters.weight_rate)
     losses = []
-    for epoch in range(options.weight_epochs):
+    for epoch in range(parameters.weight_epochs):
         optimizer.zero_grad()
         total = 0.0
         for name in targets:
-            loss = _hidden_loss(network, name, _drawn_world(network, random), detached=True)
+            loss = _hidden_loss(network, name, _draw_members(network, random), trains_encoder=False)
             if loss is not None:
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
-        held = options.weight_decay * (learned - start).square().sum()
-        held.backward()  # type: ignore[no-untyped-call]
+        decay = parameters.weight_decay * (learned - start).square().sum()
+        decay.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        losses.append(total + float(held.detach()))
-        advance(epoch + 1, options.weight_epochs)
+        losses.append(total + float(decay.detach()))
+        progress("learning weights", epoch + 1, parameters.weight_epochs)
     return losses
 
 
-def _targets(network: MarkovNetwork) -> list[str]:
+def _find_targets(network: MarkovNetwork) -> list[str]:
     observed = network.facts.observed_predicates()
     if not observed:
         raise DataError("no fact of a predicate of the rules is observed, so there is nothing to learn weights from")
     return [name for name in observed if name not in network.facts.closed] or observed
 
 
-def _drawn_world(network: MarkovNetwork, random: np.random.Generator) -> Members:
+def _draw_members(network: MarkovNetwork, random: np.random.Generator) -> Members:
     worlds = network.facts.worlds()
-    return drawn(network, worlds[random.integers(len(worlds))], random)
+    return draw_sample(network, worlds[random.integers(len(worlds))], random)
 
 
-def _hidden_loss(network: MarkovNetwork, name: str, members: Members, *, detached: bool) -> Tensor | None:
-    """Return the cross-entropy of a predicate that is inferred with all its facts hidden; None where none is there."""
+def _hidden_loss(network: MarkovNetwork, name: str, members: Members, *, trains_encoder: bool) -> Tensor | None:
+    """Return the cross-entropy of a predicate that is inferred with all its facts hidden; None where it has none."""
     potentials = network.potentials(members, opened=name)
-    if detached:
-        potentials = {each: value.detach() for each, value in potentials.items()}
+    if not trains_encoder:
+        potentials = {other: value.detach() for other, value in potentials.items()}
     logits = network.infer(members, potentials, opened=name)[name]
-    value, known = labels(network, name, members)
+    value, known = network.facts.dense(name, members)
+    if not network.facts.count(name, truth=False):
+        known = torch.full_like(known, bool(value.any()))
     if not bool(known.any()):
         return None
     return binary_cross_entropy_with_logits(logits[known], value[known].to(logits.dtype))
 
 
-def labels(network: MarkovNetwork, name: str, members: Members) -> tuple[Tensor, Tensor]:
-    """Return a predicate's truth and where it is taken as known: everywhere, or at what is listed as true or false."""
-    value, observed = network.facts.dense(name, members)
-    if not network.facts.count(name, truth=False):
-        observed = torch.full_like(observed, bool(value.any()))
-    return value, observed
-
-
-def train_encoder(network: MarkovNetwork, random: np.random.Generator, advance: Advance) -> list[float]:
+def train_encoder(network: MarkovNetwork, random: np.random.Generator, progress: Progress) -> list[float]:
     """Train the encoder, and with ``end_to_end`` learnable weights too; return the loss of each epoch."""
-    options = network.options
-    parameters = [*network.encoder.parameters()]
-    if options.training == "end_to_end" and network.weights.learned is not None:
-        parameters.append(network.weights.learned)
-    optimizer = torch.optim.Adam(parameters, lr=options.rate)
+    parameters = network.parameters
+    trained = [*network.encoder.parameters()]
+    if parameters.training == "end_to_end" and network.weights.learned is not None:
+        trained.append(network.weights.learned)
+    optimizer = torch.optim.Adam(trained, lr=parameters.rate)
     losses = []
-    for epoch in range(options.epochs):
-        members = _drawn_world(network, random)
+    for epoch in range(parameters.epochs):
+        members = _draw_members(network, random)
         potentials = _partly_blind(network, members, random)
         loss = _fact_loss(network, members, potentials, random)
-        if options.training == "distill":
-            loss = loss + _distillation(network, members, potentials)
-        elif options.training == "scores":
-            loss = loss + _violations(network, members, random)
+        if parameters.training == "distill":
+            loss = loss + _distillation_loss(network, members, potentials)
+        elif parameters.training == "scores":
+            loss = loss + _violation_loss(network, members, random)
         elif network.facts.observed_predicates():
-            targets = _targets(network)
-            hidden = _hidden_loss(network, targets[random.integers(len(targets))], members, detached=False)
-            loss = loss if hidden is None else loss + hidden
+            targets = _find_targets(network)
+            target = targets[random.integers(len(targets))]
+            hidden_loss = _hidden_loss(network, target, members, trains_encoder=True)
+            loss = loss if hidden_loss is None else loss + hidden_loss
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(parameters, 5.0)
+        nn.utils.clip_grad_norm_(trained, 5.0)
         optimizer.step()
         losses.append(float(loss.detach()))
-        advance(epoch + 1, options.epochs)
+        progress("training the encoder", epoch + 1, parameters.epochs)
     return losses
 
 
 def _partly_blind(network: MarkovNetwork, members: Members, random: np.random.Generator) -> dict[str, Tensor]:
     """Return the encoder's log-odds with some facts hidden from its graph, so that it learns to foretell facts."""
-    encoder, kb = network.encoder, network.facts.kb
-    if not isinstance(encoder, GraphEncoder):
-        found: dict[str, Tensor] = encoder(members)
-        return found
-    hidden: dict[str, Any] = {name: random.random(kb.count(name)) < network.options.hidden for name in kb.predicates}
-    found = encoder(members, edges_of(kb, hidden))
-    return found
+    encoder, kb, edges = network.encoder, network.facts.kb, None
+    if isinstance(encoder, GraphEncoder):
+        hidden = {name: random.random(kb.count(name)) < network.parameters.hidden for name in kb.predicates}
+        edges = fact_edges(kb, hidden)
+    logits: dict[str, Tensor] = encoder(members, edges)
+    return logits
 
 
 def _fact_loss(
@@ -131,7 +123,7 @@ def _fact_loss(
 
     Of these as many are drawn as there are true ones.
     """
-    parts = []
+    losses = []
     for name, logits in potentials.items():
         value, observed = network.facts.dense(name, members)
         true = torch.nonzero((value & observed).reshape(-1)).squeeze(1)
@@ -142,38 +134,34 @@ def _fact_loss(
             false = rest[torch.from_numpy(random.choice(len(rest), size=count, replace=False))] if count else rest[:0]
         if len(true) + len(false) == 0:
             continue
-        flat = logits.reshape(-1)
         wanted = torch.cat([torch.ones(len(true)), torch.zeros(len(false))])
-        parts.append(binary_cross_entropy_with_logits(flat[torch.cat([true, false])], wanted))
-    return torch.stack(parts).mean() if parts else torch.zeros((), requires_grad=True)
+        losses.append(binary_cross_entropy_with_logits(logits.reshape(-1)[torch.cat([true, false])], wanted))
+    return torch.stack(losses).mean() if losses else torch.zeros((), requires_grad=True)
 
 
-def _distillation(network: MarkovNetwork, members: Members, potentials: Mapping[str, Tensor]) -> Tensor:
+def _distillation_loss(network: MarkovNetwork, members: Members, potentials: Mapping[str, Tensor]) -> Tensor:
     """Return the mean-square error to the layer's log-odds, through which no gradient runs, of what is not observed."""
-    options, evidence = network.options, network.evidence(members)
+    limit, evidence = network.parameters.limit, network.evidence(members)
     with torch.no_grad():
-        target = network.infer(members, network.trusted(potentials))
-    parts = []
-    for name, logits in potentials.items():
+        target = network.infer(members, network.trust(potentials))
+    losses = []
+    for name, logits in keep_open(potentials, evidence).items():
         observation = evidence.get(name)
-        if name not in network.facts.used or isinstance(observation, Tensor):
+        if name not in network.facts.used:
             continue
-        wanted = target[name].clamp(-options.limit, options.limit)
-        if observation is None:
-            parts.append(mse_loss(logits, wanted))
+        wanted = target[name].clamp(-limit, limit)
+        if not isinstance(observation, tuple):
+            losses.append(mse_loss(logits, wanted))
         elif not bool(observation[1].all()):
-            parts.append(mse_loss(logits[~observation[1]], wanted[~observation[1]]))
-    return torch.stack(parts).mean() if parts else torch.zeros(())
+            losses.append(mse_loss(logits[~observation[1]], wanted[~observation[1]]))
+    return torch.stack(losses).mean() if losses else torch.zeros(())
 
 
-def _violations(network: MarkovNetwork, members: Members, random: np.random.Generator) -> Tensor:
+def _violation_loss(network: MarkovNetwork, members: Members, random: np.random.Generator) -> Tensor:
     """Return the share of groundings that are expected to be false, among a few entities around a fact."""
-    sizes = {kind: min(len(ids), SCORED_ENTITIES) for kind, ids in members.items()}
-    few = filled(network.facts, members, some_fact(network.facts, members, random), sizes, random)
-    potentials = network.encoder(few)
+    sizes = {type_name: min(len(ids), SCORED_ENTITIES) for type_name, ids in members.items()}
+    few = fill_sample(network.facts, members, draw_fact(network.facts, members, random), sizes, random)
     evidence = network.facts.evidence(few)
-    layer = network.layer(few)
-    given = {name: each for name, each in potentials.items() if not isinstance(evidence.get(name), Tensor)}
-    penalty = SLrelax(network.rules, network.domains(few), memory_limit=layer.memory_limit)
-    loss: Tensor = penalty(given, evidence)
+    penalty = SLrelax(network.rules, network.domains(few), memory_limit=network.parameters.memory_limit)
+    loss: Tensor = penalty(keep_open(network.encoder(few), evidence), evidence)
     return loss

@@ -1,7 +1,7 @@
 """LogicMP's table on graphs: Markov logic over Smoke, Kinship, UW-CSE and Cora, by AUC-PR of the queries.
 
 Options of the network are chosen by observed facts alone: of one predicate after the other all facts are hidden, as
-they are of the predicates that are asked for, and inferred from all others (`rulewright.learn.markov.selection`). One
+they are of the predicates that are asked for, and inferred from all others (`rulewright.papers.logicmp.selection`). One
 choice holds for all parts of a set. The queries' labels are looked at once, for the figures.
 """
 
@@ -27,11 +27,11 @@ from rulewright.evaluate.classification import ClassificationScores, evaluate_cl
 from rulewright.files import read_text, write_text
 from rulewright.inject.layer.layer import LogicLayer
 from rulewright.inject.layer.plan import Planner
-from rulewright.learn.markov.facts import GroundFacts, typed_rules
+from rulewright.learn.markov.facts import GroundFacts, declare_types
 from rulewright.learn.markov.learner import MarkovLogic
-from rulewright.learn.markov.selection import first_within_error, hidden_score, telling_predicates
 from rulewright.logic import RuleSet
 from rulewright.papers.catalogue import Experiment
+from rulewright.papers.logicmp.selection import first_within_error, hidden_score, telling_predicates
 
 GROUNDINGS = 3000
 """The groundings that are timed one by one."""
@@ -47,7 +47,7 @@ MEMORY = 2**31
 
 def iteration_costs(rules: RuleSet, kb: KnowledgeBase, *, seed: int) -> dict[str, Any]:
     """Return seconds an iteration over the whole open world for each way of sending messages."""
-    facts = GroundFacts(kb, typed_rules(rules, kb), ())
+    facts = GroundFacts(kb, declare_types(rules, kb))
     world = facts.worlds()[0]
     domains = {kind: kb.domains[kind].labels_of(ids).tolist() for kind, ids in world.items()}
     logits = {name: torch.zeros([len(world[kind]) for kind in each.types]) for name, each in facts.declared.items()}
