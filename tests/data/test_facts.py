@@ -47,12 +47,12 @@ def test_distinct_rows_returns_the_columns_where_nothing_repeats() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.lists(st.integers(0, 9), max_size=4)), unique_by=lambda part: part[0]))
 def test_a_table_gives_back_each_predicate(parts: list[tuple[int, list[int]]]) -> None:
-    table = FactTable.stack("e", [(number, [np.array(values, dtype=np.int64)]) for number, values in parts])
+    table = FactTable.stack("e", {index: [np.array(values, dtype=np.int64)] for index, values in parts})
     assert table.predicate.dtype == table.columns[0].dtype == np.int32
     assert len(table) == sum(len(values) for _, values in parts)
     values_of = dict(parts)
-    for number in range(6):
-        assert table.columns_of(number)[0].tolist() == values_of.get(number, [])
+    for index in range(6):
+        assert table.columns_of(index)[0].tolist() == values_of.get(index, [])
 
 
 def test_empty_columns_have_their_types() -> None:

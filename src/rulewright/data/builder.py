@@ -9,7 +9,7 @@ import numpy as np
 
 from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.knowledge_base import KnowledgeBase, Value
-from rulewright.data.vocabulary import Ids, lay_out_domains
+from rulewright.data.vocabulary import EntityColumn, lay_out_domains
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, quote
 
@@ -51,7 +51,7 @@ class KnowledgeBaseBuilder:
         self._entities: dict[str, dict[str, int]] = {}
         self._entity_worlds: dict[str, list[int]] = {}
         self._worlds: dict[str, int] = {}
-        # split → predicate → the coded arguments → False, True or the number of the class
+        # split → predicate → the coded arguments → False, True or the index of the class
         self._facts: dict[str, dict[str, dict[tuple[float, ...], int]]] = {MAIN: {}}
         self._duplicates: dict[str, int] = {}
         for declaration in predicates:
@@ -66,10 +66,10 @@ class KnowledgeBaseBuilder:
             raise DataError(f"{name} was {reason} {known}, cannot be {declaration}")
         self._declared[name] = declaration
         self._fixed.add(name)
-        for each in declaration.types:
-            if each != NUMBER_TYPE:
-                self._entities.setdefault(each, {})
-                self._entity_worlds.setdefault(each, [])
+        for type_name in declaration.types:
+            if type_name != NUMBER_TYPE:
+                self._entities.setdefault(type_name, {})
+                self._entity_worlds.setdefault(type_name, [])
 
     def close(self, name: str) -> None:
         """Declare that what is not a fact of this predicate is false."""
@@ -102,11 +102,13 @@ class KnowledgeBaseBuilder:
         known = self._entities.get(type)
         position = None if known is None else known.get(label)
         if position is not None:
-            there = self._entity_worlds[type][position]
-            if there != (NO_WORLD if world is None else self._worlds.get(world)):
-                stands = "no world" if there == NO_WORLD else f"world {[*self._worlds][there]!r}"
+            world_index = self._entity_worlds[type][position]
+            if world_index != (NO_WORLD if world is None else self._worlds.get(world)):
+                known_world = "no world" if world_index == NO_WORLD else f"world {[*self._worlds][world_index]!r}"
                 wanted = "no world" if world is None else f"world {world!r}"
-                raise DataError(f"{label!r} belongs to {stands} and cannot stand in {wanted}: no fact crosses worlds")
+                raise DataError(
+                    f"{label!r} belongs to {known_world} and cannot stand in {wanted}: no fact crosses worlds"
+                )
         return position
 
     def _enter(self, label: str, type: str, world: str | None) -> int:
@@ -128,11 +130,16 @@ class KnowledgeBaseBuilder:
         split: str = MAIN,
     ) -> None:
         """Add a fact: true, observed false, or with ``value`` the class of a multi-class predicate."""
-        declaration = self._declared.get(predicate) or self._inferred(predicate, args, value)
+        declaration = self._declared.get(predicate)
+        if declaration is None:
+            if value is not None:
+                raise DataError(f"{predicate} has classes; declare them first: predicate {predicate}(…) in {{…}}.")
+            types = tuple(ENTITY_TYPE if isinstance(arg, str) else NUMBER_TYPE for arg in args)
+            declaration = PredicateDeclaration(predicate, types)
         if len(args) != declaration.arity:
             raise DataError(f"{quote(predicate)} has {declaration.arity} arguments, got {len(args)}")
-        outcome = self._outcome(declaration, truth, value)
-        code = self._code(declaration, args, world)
+        outcome = _encode_outcome(declaration, truth, value)
+        code = self._encode(declaration, args, world)
         if predicate not in self._declared:
             self.declare(declaration)
             self._fixed.discard(predicate)
@@ -144,51 +151,35 @@ class KnowledgeBaseBuilder:
             self._duplicates[split] = self._duplicates.get(split, 0) + 1
         else:
             shown = f"{quote(predicate)}({', '.join(quote(arg) if isinstance(arg, str) else str(arg) for arg in args)})"
-            was, now = (self._spoken(declaration, each) for each in (known, outcome))
+            if declaration.classes is None:
+                was, now = ("true", "false") if known else ("false", "true")
+            else:
+                was, now = (repr(declaration.classes[class_index]) for class_index in (known, outcome))
             raise DataError(f"contradictory facts: {shown} was {was} above and is {now} here")
 
-    def _inferred(self, name: str, args: Sequence[Value], value: str | None) -> PredicateDeclaration:
-        if value is not None:
-            raise DataError(f"{name} has classes; declare them first: predicate {name}(…) in {{…}}.")
-        types = tuple(ENTITY_TYPE if isinstance(arg, str) else NUMBER_TYPE for arg in args)
-        return PredicateDeclaration(name, types)
-
-    def _code(self, declaration: PredicateDeclaration, args: Sequence[Value], world: str | None) -> tuple[float, ...]:
+    def _encode(self, declaration: PredicateDeclaration, args: Sequence[Value], world: str | None) -> tuple[float, ...]:
         """Turn arguments into numbers; entities are entered only when all are right: a refused fact leaves no trace."""
         code: list[float] = []
         new: list[int] = []
-        for kind, arg in zip(declaration.types, args, strict=True):
-            if (kind == NUMBER_TYPE) == isinstance(arg, str):
-                found = f"is a number, got {arg!r}" if kind == NUMBER_TYPE else f"has type {kind}, got the number {arg}"
-                raise DataError(f"argument {len(code) + 1} of {quote(declaration.name)} {found}")
+        for type_name, arg in zip(declaration.types, args, strict=True):
+            argument = f"argument {len(code) + 1} of {quote(declaration.name)}"
+            if type_name == NUMBER_TYPE and isinstance(arg, str):
+                raise DataError(f"{argument} is a number, got {arg!r}")
+            if type_name != NUMBER_TYPE and not isinstance(arg, str):
+                raise DataError(f"{argument} has type {type_name}, got the number {arg}")
             if isinstance(arg, str):
-                position = self._find(arg, kind, None if kind in self._shared else world)
+                position = self._find(arg, type_name, None if type_name in self._shared else world)
                 if position is None:
                     new.append(len(code))
                 code.append(position or 0)
             elif abs(arg) <= sys.float_info.max:
                 code.append(float(arg))
             else:
-                raise DataError(f"argument {len(code) + 1} of {quote(declaration.name)} must be finite, got {arg}")
-        for place in new:
-            kind = declaration.types[place]
-            code[place] = self._enter(str(args[place]), kind, None if kind in self._shared else world)
+                raise DataError(f"{argument} must be finite, got {arg}")
+        for position in new:
+            type_name = declaration.types[position]
+            code[position] = self._enter(str(args[position]), type_name, None if type_name in self._shared else world)
         return tuple(code)
-
-    def _outcome(self, declaration: PredicateDeclaration, truth: bool, value: str | None) -> int:
-        if declaration.classes is None:
-            if value is not None:
-                raise DataError(f"{quote(declaration.name)} has no classes, got {value!r}")
-            return int(truth)
-        if value is None or not truth:
-            raise DataError(f"{quote(declaration.name)} is multi-class: a fact of it names one class")
-        if value not in declaration.classes:
-            raise unknown_name(f"class of {quote(declaration.name)}", value, declaration.classes)
-        return declaration.classes.index(value)
-
-    @staticmethod
-    def _spoken(declaration: PredicateDeclaration, outcome: int) -> str:
-        return str(bool(outcome)).lower() if declaration.classes is None else repr(declaration.classes[outcome])
 
     def build(self) -> KnowledgeBase:
         """Make the knowledge base."""
@@ -202,7 +193,7 @@ class KnowledgeBaseBuilder:
         starts = {name: domain.start for name, domain in domains.items()}
         bases = {}
         for split, facts in self._facts.items():
-            columns = {name: self._columns(self._declared[name], rows, starts) for name, rows in facts.items()}
+            columns = {name: _build_columns(self._declared[name], rows, starts) for name, rows in facts.items()}
             bases[split] = KnowledgeBase(
                 domains,
                 self._declared.values(),
@@ -217,21 +208,35 @@ class KnowledgeBaseBuilder:
         main = bases.pop(MAIN)
         return main.with_splits(bases) if bases else main
 
-    def _worlds_of(self, type: str) -> Ids | None:
+    def _worlds_of(self, type: str) -> EntityColumn | None:
         if not self._worlds or type in self._shared:
             return None
         return np.array(self._entity_worlds[type], dtype=np.int32)
 
-    def _columns(
-        self, declaration: PredicateDeclaration, rows: dict[tuple[float, ...], int], starts: dict[str, int]
-    ) -> tuple[list[Column], list[Column]]:
-        outcome = np.fromiter(rows.values(), dtype=np.int32, count=len(rows))
-        codes = np.array([*rows], dtype=np.float64).reshape(len(rows), declaration.arity)
-        columns: list[Column] = []
-        for place, kind in enumerate(declaration.types):
-            column: Column = codes[:, place]
-            columns.append(column if kind == NUMBER_TYPE else column.astype(np.int32) + np.int32(starts[kind]))
-        if declaration.classes is not None:
-            return [*columns, outcome], [column[:0] for column in [*columns, outcome]]
-        true = outcome == 1
-        return [column[true] for column in columns], [column[~true] for column in columns]
+
+def _encode_outcome(declaration: PredicateDeclaration, truth: bool, value: str | None) -> int:
+    if declaration.classes is None:
+        if value is not None:
+            raise DataError(f"{quote(declaration.name)} has no classes, got {value!r}")
+        return int(truth)
+    if value is None or not truth:
+        raise DataError(f"{quote(declaration.name)} is multi-class: a fact of it names one class")
+    if value not in declaration.classes:
+        raise unknown_name(f"class of {quote(declaration.name)}", value, declaration.classes)
+    return declaration.classes.index(value)
+
+
+def _build_columns(
+    declaration: PredicateDeclaration, rows: dict[tuple[float, ...], int], starts: dict[str, int]
+) -> tuple[list[Column], list[Column]]:
+    """Return the columns of the true facts and of the false ones."""
+    outcome = np.fromiter(rows.values(), dtype=np.int32, count=len(rows))
+    codes = np.array([*rows], dtype=np.float64).reshape(len(rows), declaration.arity)
+    columns: list[Column] = [
+        column if type_name == NUMBER_TYPE else column.astype(np.int32) + np.int32(starts[type_name])
+        for type_name, column in zip(declaration.types, codes.T, strict=True)
+    ]
+    if declaration.classes is not None:
+        return [*columns, outcome], [column[:0] for column in [*columns, outcome]]
+    true = outcome == 1
+    return [column[true] for column in columns], [column[~true] for column in columns]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.data.index import encode_rows
 from rulewright.data.vocabulary import Domain
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
@@ -25,13 +26,13 @@ def signature(declaration: PredicateDeclaration) -> str:
     >>> signature(PredicateDeclaration("label", ("token",), ("b", "o")))
     'ec'
     """
-    places = "".join("n" if each == NUMBER_TYPE else "e" for each in declaration.types)
-    return places if declaration.classes is None else places + "c"
+    letters = "".join("n" if type_name == NUMBER_TYPE else "e" for type_name in declaration.types)
+    return letters if declaration.classes is None else letters + "c"
 
 
-def empty_columns(kind: str) -> tuple[Column, ...]:
+def empty_columns(letters: str) -> tuple[Column, ...]:
     """Return columns of length zero for a signature."""
-    return tuple(np.empty(0, dtype=np.float64 if place == "n" else np.int32) for place in kind)
+    return tuple(np.empty(0, dtype=np.float64 if letter == "n" else np.int32) for letter in letters)
 
 
 @dataclass(frozen=True)
@@ -43,24 +44,23 @@ class FactTable:
     columns: tuple[Column, ...]
 
     @classmethod
-    def stack(cls, kind: str, parts: Iterable[tuple[int, Sequence[Column]]]) -> FactTable:
-        """Put the columns of several predicates, given with their numbers, one below the other."""
-        ordered = sorted(parts, key=lambda part: part[0])
-        sizes = [len(columns[0]) for _, columns in ordered]
-        predicate = np.repeat(np.array([number for number, _ in ordered], dtype=np.int32), sizes)
+    def stack(cls, letters: str, parts: Mapping[int, Sequence[Column]]) -> FactTable:
+        """Put the columns of several predicates, given under their indices, one below the other."""
+        ordered = sorted(parts)
+        sizes = [len(parts[index][0]) for index in ordered]
         columns = tuple(
-            np.concatenate([empty, *(columns[place] for _, columns in ordered)]).astype(empty.dtype, copy=False)
-            for place, empty in enumerate(empty_columns(kind))
+            np.concatenate([empty, *(parts[index][position] for index in ordered)]).astype(empty.dtype, copy=False)
+            for position, empty in enumerate(empty_columns(letters))
         )
-        return cls(kind, predicate, columns)
+        return cls(letters, np.repeat(np.array(ordered, dtype=np.int32), sizes), columns)
 
     def __len__(self) -> int:
         return len(self.predicate)
 
-    def columns_of(self, number: int) -> tuple[Column, ...]:
+    def columns_of(self, predicate_index: int) -> tuple[Column, ...]:
         """Return the columns of one predicate, as views."""
         # The needles have the type of the haystack, which would otherwise be converted as a whole at every call
-        start, stop = np.searchsorted(self.predicate, np.array([number, number + 1], dtype=np.int32))
+        start, stop = np.searchsorted(self.predicate, np.array([predicate_index, predicate_index + 1], dtype=np.int32))
         return tuple(column[start:stop] for column in self.columns)
 
     def keep_rows(self, keep: npt.NDArray[np.bool_]) -> FactTable:
@@ -76,7 +76,7 @@ def distinct_rows(columns: Sequence[Column]) -> tuple[Column, ...]:
     """
     if len(columns[0]) == 0:
         return tuple(columns)
-    keys = _packed(columns)
+    keys = _encode(columns)
     if keys is None:
         order = np.lexsort(tuple(reversed(columns)))
         changed = np.zeros(len(order) - 1, dtype=bool)
@@ -95,7 +95,7 @@ def distinct_rows(columns: Sequence[Column]) -> tuple[Column, ...]:
     return tuple(column[keep] for column in columns)
 
 
-def _packed(columns: Sequence[Column]) -> npt.NDArray[np.int64] | None:
+def _encode(columns: Sequence[Column]) -> npt.NDArray[np.int64] | None:
     """Return one integer for each row, equal where rows are; None where they are not all integers or too wide."""
     if any(column.dtype.kind != "i" for column in columns):
         return None
@@ -103,32 +103,29 @@ def _packed(columns: Sequence[Column]) -> npt.NDArray[np.int64] | None:
     widths = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
     if math.prod(widths) > np.iinfo(np.int64).max:
         return None
-    keys = np.zeros(len(columns[0]), dtype=np.int64)
-    for column, low, width in zip(columns, lows, widths, strict=True):
-        keys = keys * width + (column.astype(np.int64) - low)
-    return keys
+    return encode_rows([column.astype(np.int64) - low for column, low in zip(columns, lows, strict=True)], widths)
 
 
-def checked_signature(declarations: Mapping[str, PredicateDeclaration], name: str, columns: Sequence[Column]) -> str:
+def _check_signature(declarations: Mapping[str, PredicateDeclaration], name: str, columns: Sequence[Column]) -> str:
     """Return a predicate's signature; columns that do not fit it are an error."""
     if name not in declarations:
         raise unknown_name("predicate", name, declarations)
-    kind = signature(declarations[name])
-    if len(columns) != len(kind) or len({len(column) for column in columns}) != 1:
-        raise DataError(f"{name} needs {len(kind)} columns of one length, got {[len(column) for column in columns]}")
-    return kind
+    letters = signature(declarations[name])
+    if len(columns) != len(letters) or len({len(column) for column in columns}) != 1:
+        raise DataError(f"{name} needs {len(letters)} columns of one length, got {[len(column) for column in columns]}")
+    return letters
 
 
 def group_by_signature(
     declarations: Mapping[str, PredicateDeclaration], columns: Mapping[str, Sequence[Column]]
 ) -> dict[str, FactTable]:
     """Build one table per signature from each predicate's columns."""
-    numbers = {name: number for number, name in enumerate(declarations)}
-    groups: dict[str, list[tuple[int, Sequence[Column]]]] = {}
+    indices = {name: index for index, name in enumerate(declarations)}
+    groups: dict[str, dict[int, Sequence[Column]]] = {}
     for name, parts in columns.items():
-        kind = checked_signature(declarations, name, parts)
-        groups.setdefault(kind, []).append((numbers[name], parts))
-    return {kind: FactTable.stack(kind, parts) for kind, parts in groups.items()}
+        letters = _check_signature(declarations, name, parts)
+        groups.setdefault(letters, {})[indices[name]] = parts
+    return {letters: FactTable.stack(letters, parts) for letters, parts in groups.items()}
 
 
 def check_columns(
@@ -137,30 +134,29 @@ def check_columns(
     name: str,
     columns: Sequence[Column],
 ) -> None:
-    """Refuse columns that are not ids of the declared types, finite numbers and class numbers, or cross worlds."""
-    checked_signature(declarations, name, columns)
+    """Refuse columns that are not indices of the declared types, finite numbers and classes, or that cross worlds."""
+    _check_signature(declarations, name, columns)
     if len(columns[0]) == 0:
         return
-    declaration = declarations[name]
-    worlds = None
-    for place, column in enumerate(columns):
-        kind = declaration.types[place] if place < declaration.arity else None
-        if kind == NUMBER_TYPE:
+    declaration, fact_worlds = declarations[name], None
+    for position, column in enumerate(columns):
+        type_name = declaration.types[position] if position < declaration.arity else None
+        if type_name == NUMBER_TYPE:
             if not np.isfinite(column).all():
-                raise DataError(f"argument {place + 1} of {name} must be finite numbers")
+                raise DataError(f"argument {position + 1} of {name} must be finite numbers")
             continue
-        domain = None if kind is None else domains[kind]
+        domain = None if type_name is None else domains[type_name]
         first = 0 if domain is None else domain.start
         size = len(declaration.classes or ()) if domain is None else len(domain)
         low, high = int(column.min()), int(column.max())
         if low < first or high >= first + size:
-            what = f"classes of {name}" if kind is None else f"ids of type {kind}"
+            what = f"classes of {name}" if type_name is None else f"ids of type {type_name}"
             raise DataError(f"{what} are {first} … {first + size - 1}, got {low if low < first else high} in {name}")
         if domain is not None and domain.worlds is not None:
-            here = domain.worlds[column - first]
-            if worlds is not None and (here != worlds).any():
+            worlds = domain.worlds[column - first]
+            if fact_worlds is not None and (worlds != fact_worlds).any():
                 raise DataError(f"a fact of {name} has arguments of two worlds; no fact crosses worlds")
-            worlds = here
+            fact_worlds = worlds
 
 
 def check_agreement(

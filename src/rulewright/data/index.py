@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,42 @@ def match_sorted(left: Ids, ordered: Ids) -> tuple[Ids, Ids]:
     first = np.searchsorted(ordered, left, side="left")
     counts = np.searchsorted(ordered, left, side="right") - first
     return np.repeat(np.arange(len(left)), counts), expand_ranges(first, counts)
+
+
+def match_pairs(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> tuple[Ids, Ids]:
+    """Return all positions (i, j) where ``left[i] == right[j]``, in order.
+
+    >>> [column.tolist() for column in match_pairs(np.array([7, 8, 9]), np.array([9, 7, 9]))]
+    [[0, 2, 2], [1, 0, 2]]
+    """
+    order = np.argsort(right, kind="stable")
+    left_position, ordered_position = match_sorted(left, right[order])
+    return left_position, order[ordered_position]
+
+
+def encode_rows(columns: Sequence[npt.NDArray[Any]], sizes: Sequence[int]) -> Ids:
+    """Return one key for each row, in mixed radix: the values of a column are below its size.
+
+    >>> encode_rows([np.array([0, 2]), np.array([1, 3])], [3, 4]).tolist()
+    [1, 11]
+    """
+    keys = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, size in zip(columns, sizes, strict=True):
+        keys = keys * size + column.astype(np.int64)
+    return keys
+
+
+def decode_rows(keys: Ids, sizes: Sequence[Ids | int]) -> list[Ids]:
+    """Turn the keys of `encode_rows` back into columns; a size may differ from row to row.
+
+    >>> [column.tolist() for column in decode_rows(np.array([1, 11]), [3, 4])]
+    [[0, 2], [1, 3]]
+    """
+    columns: list[Ids] = []
+    for size in reversed(sizes):
+        keys, digit = np.divmod(keys, size)
+        columns.append(digit)
+    return columns[::-1]
 
 
 def look_up(wanted: Ids, keys: Ids, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import SHARE, check_parameter
 from rulewright.data.facts import (
     Column,
     FactTable,
@@ -20,7 +21,7 @@ from rulewright.data.facts import (
     group_by_signature,
     signature,
 )
-from rulewright.data.vocabulary import Domain, counted
+from rulewright.data.vocabulary import Domain, format_count
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 from rulewright.tables import FrameLibrary, build_frame, html_table
@@ -60,19 +61,21 @@ class KnowledgeBase:
         duplicates: int = 0,
     ) -> None:
         self.domains: Mapping[str, Domain] = dict(domains)
-        self.predicates: Mapping[str, PredicateDeclaration] = {each.name: each for each in predicates}
+        self.predicates: Mapping[str, PredicateDeclaration] = {
+            declaration.name: declaration for declaration in predicates
+        }
         self.closed: frozenset[str] = frozenset(closed)
         self.worlds: tuple[str, ...] = tuple(worlds)
         self.splits: Mapping[str, KnowledgeBase] = dict(splits or {})
         self.duplicates = duplicates
         self._tables: dict[bool, Mapping[str, FactTable]] = {True: dict(facts), False: dict(false_facts or {})}
-        self._numbers = {name: number for number, name in enumerate(self.predicates)}
+        self._indices = {name: index for index, name in enumerate(self.predicates)}
         for name in self.closed - set(self.predicates):
             raise unknown_name("predicate", name, self.predicates)
         for declaration in self.predicates.values():
-            for each in declaration.types:
-                if each != NUMBER_TYPE and each not in self.domains:
-                    raise unknown_name("type", each, self.domains)
+            for type_name in declaration.types:
+                if type_name != NUMBER_TYPE and type_name not in self.domains:
+                    raise unknown_name("type", type_name, self.domains)
 
     @classmethod
     def from_triples(cls, triples: Iterable[tuple[str, str, str]]) -> KnowledgeBase:
@@ -100,9 +103,11 @@ class KnowledgeBase:
         predicates: Iterable[PredicateDeclaration],
         columns: Mapping[str, Sequence[Column]],
         false_columns: Mapping[str, Sequence[Column]] | None = None,
-        **options: Any,
+        *,
+        closed: Iterable[str] = (),
+        worlds: Sequence[str] = (),
     ) -> KnowledgeBase:
-        """Build a knowledge base from each predicate's columns of ids; repeated rows are dropped.
+        """Build a knowledge base from each predicate's columns of indices; repeated rows are dropped.
 
         >>> likes = PredicateDeclaration("likes", ("person", "person"))
         >>> people = Domain("person", ["ann", "bob"])
@@ -110,23 +115,22 @@ class KnowledgeBase:
         >>> KnowledgeBase.from_columns({"person": people}, [likes], {"likes": ids}).tuples("likes")
         [('ann', 'bob')]
         """
-        declared = {each.name: each for each in predicates}
-        given_false = false_columns or {}
-        for given in (columns, given_false):
-            for name, parts in given.items():
-                check_columns(declared, domains, name, parts)
-        distinct = {name: distinct_rows(parts) for name, parts in columns.items()}
-        dropped = sum(len(columns[name][0]) - len(distinct[name][0]) for name in columns)
-        false = {name: distinct_rows(parts) for name, parts in given_false.items()}
+        declared = {declaration.name: declaration for declaration in predicates}
+        false_columns = false_columns or {}
+        for name, parts in (*columns.items(), *false_columns.items()):
+            check_columns(declared, domains, name, parts)
+        true = {name: distinct_rows(parts) for name, parts in columns.items()}
+        false = {name: distinct_rows(parts) for name, parts in false_columns.items()}
         for name, declaration in declared.items():
-            check_agreement(declaration, distinct.get(name), false.get(name))
+            check_agreement(declaration, true.get(name), false.get(name))
         return cls(
             domains,
             declared.values(),
-            group_by_signature(declared, distinct),
+            group_by_signature(declared, true),
             group_by_signature(declared, false),
-            duplicates=dropped,
-            **options,
+            closed=closed,
+            worlds=worlds,
+            duplicates=sum(len(columns[name][0]) - len(true[name][0]) for name in columns),
         )
 
     # What is in it
@@ -154,19 +158,19 @@ class KnowledgeBase:
             raise unknown_name("predicate", name, self.predicates) from None
 
     def predicate_index(self, name: str) -> int:
-        """Return the number that stands for a predicate in the tables."""
+        """Return the index of a predicate, by which the tables name it."""
         self.predicate(name)
-        return self._numbers[name]
+        return self._indices[name]
 
     def tables(self, *, truth: bool = True) -> Mapping[str, FactTable]:
         """Return the fact tables by signature: the true facts, or those observed false."""
         return self._tables[truth]
 
     def columns(self, name: str, *, truth: bool = True) -> tuple[Column, ...]:
-        """Return a predicate's facts as columns of ids, numbers and (last, where it has them) classes; views."""
-        kind = signature(self.predicate(name))
-        table = self._tables[truth].get(kind)
-        return empty_columns(kind) if table is None else table.columns_of(self._numbers[name])
+        """Return a predicate's facts as columns, views: entity indices, numbers and, where it has them, classes last."""
+        letters = signature(self.predicate(name))
+        table = self._tables[truth].get(letters)
+        return empty_columns(letters) if table is None else table.columns_of(self._indices[name])
 
     def count(self, name: str, *, truth: bool = True) -> int:
         """Return the number of a predicate's facts."""
@@ -187,7 +191,7 @@ class KnowledgeBase:
                 yield name, values
 
     def contains(self, name: str, *args: Value, truth: bool = True) -> bool:
-        """Tell whether a fact is known.
+        """Return whether a fact is known.
 
         >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
         >>> kb.contains("parent_of", "ann", "bob"), kb.contains("parent_of", "bob", "ann")
@@ -199,25 +203,25 @@ class KnowledgeBase:
             raise DataError(f"{name} has {len(columns)} arguments, got {len(args)}")
         match = np.ones(len(columns[0]), dtype=bool)
         for position, (arg, column) in enumerate(zip(args, columns, strict=True)):
-            match &= column == self._code(declaration, position, arg)
+            match &= column == self._encode(declaration, position, arg)
         return bool(match.any())
 
-    def _code(self, declaration: PredicateDeclaration, position: int, arg: Value) -> float:
+    def _encode(self, declaration: PredicateDeclaration, position: int, arg: Value) -> float:
         if position == declaration.arity:
             classes = declaration.classes or ()
             return classes.index(str(arg)) if arg in classes else -1
-        kind = declaration.types[position]
-        if kind == NUMBER_TYPE:
+        type_name = declaration.types[position]
+        if type_name == NUMBER_TYPE:
             try:
                 return float(arg)
             except ValueError:
                 raise DataError(f"argument {position + 1} of {declaration.name} is a number, got {arg!r}") from None
-        found = self.domains[kind].find(str(arg))
-        return -1 if found is None else found
+        entity_index = self.domains[type_name].find(str(arg))
+        return -1 if entity_index is None else entity_index
 
     @cached_property
     def entity_worlds(self) -> npt.NDArray[np.int32] | None:
-        """The world of every entity, by id: −1 where all worlds share its type. None where there is one world."""
+        """The world of every entity, by index: −1 where all worlds share its type. None where there is one world."""
         if not self.worlds:
             return None
         parts = [
@@ -264,17 +268,16 @@ class KnowledgeBase:
         >>> [part.n_facts for part in kb.hold_out(0.1)]
         [90, 10]
         """
-        if not 0 <= share <= 1:
-            raise DataError(f"share must lie in [0, 1], got {share}")
+        check_parameter("share", share, SHARE)
         chosen = None if predicates is None else [self.predicate_index(name) for name in predicates]
         random = np.random.default_rng(seed)
         kept: dict[str, FactTable] = {}
         hidden: dict[str, FactTable] = {}
-        for kind, table in self._tables[True].items():
+        for letters, table in self._tables[True].items():
             rows = np.arange(len(table)) if chosen is None else np.flatnonzero(np.isin(table.predicate, chosen))
             out = np.zeros(len(table), dtype=bool)
             out[random.choice(rows, size=round(share * len(rows)), replace=False)] = True
-            kept[kind], hidden[kind] = table.keep_rows(~out), table.keep_rows(out)
+            kept[letters], hidden[letters] = table.keep_rows(~out), table.keep_rows(out)
         return self.with_facts(kept, self._tables[False]), self.with_facts(hidden)
 
     def in_worlds(self, names: Iterable[str]) -> KnowledgeBase:
@@ -282,21 +285,24 @@ class KnowledgeBase:
         entity_worlds = self.entity_worlds
         if entity_worlds is None:
             raise DataError("this knowledge base is one world; there are none to choose from")
-        position = {name: number for number, name in enumerate(self.worlds)}
-        wanted = np.zeros(len(self.worlds), dtype=bool)
+        indices = {name: index for index, name in enumerate(self.worlds)}
+        is_wanted = np.zeros(len(self.worlds), dtype=bool)
         for name in names:
-            if name not in position:
+            if name not in indices:
                 raise unknown_name("world", name, self.worlds)
-            wanted[position[name]] = True
+            is_wanted[indices[name]] = True
 
-        def chosen(table: FactTable) -> FactTable:
-            entities = [column for column, kind in zip(table.columns, table.signature, strict=True) if kind == "e"]
+        def keep_wanted(table: FactTable) -> FactTable:
+            columns = zip(table.columns, table.signature, strict=True)
+            entities = [column for column, letter in columns if letter == "e"]
             worlds = (
                 np.max([entity_worlds[column] for column in entities], axis=0) if entities else np.full(len(table), -1)
             )
-            return table.keep_rows((worlds < 0) | wanted[worlds])  # what names no entity of a world holds in all
+            return table.keep_rows((worlds < 0) | is_wanted[worlds])  # what names no entity of a world holds in all
 
-        true, false = ({kind: chosen(table) for kind, table in self._tables[truth].items()} for truth in (True, False))
+        true, false = (
+            {letters: keep_wanted(table) for letters, table in self._tables[truth].items()} for truth in (True, False)
+        )
         return self.with_facts(true, false)
 
     # Views made on demand
@@ -313,17 +319,17 @@ class KnowledgeBase:
         declaration = self.predicate(name)
         if signature(declaration) not in ("e", "ee"):
             raise DataError(f"only predicates over one or two entities have a matrix, got {declaration}")
-        places = [self.domains[each] for each in declaration.types]
-        positions = [column - place.start for column, place in zip(self.columns(name), places, strict=True)]
+        domains = [self.domains[type_name] for type_name in declaration.types]
+        positions = [column - domain.start for column, domain in zip(self.columns(name), domains, strict=True)]
         if declaration.arity == 1:
             positions.append(np.zeros_like(positions[0]))
-        shape = (len(places[0]), len(places[1]) if declaration.arity == 2 else 1)
+        shape = (len(domains[0]), len(domains[1]) if declaration.arity == 2 else 1)
         return csr_array((np.ones(len(positions[0])), (positions[0], positions[1])), shape=shape)
 
     def tensor(self, name: str, *, world: str | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a predicate as dense tensors (value, observed) over its domains, or over one world's entities.
 
-        The value is a boolean, or the class number where the predicate is multi-class; where ``observed`` is
+        The value is a boolean, or the index of the class where the predicate is multi-class; where ``observed`` is
         False it means nothing. A closed predicate is observed everywhere.
 
         >>> kb = KnowledgeBase.from_facts([("tall", "ann"), ("likes", "ann", "bob")])
@@ -336,22 +342,20 @@ class KnowledgeBase:
         declaration = self.predicate(name)
         if NUMBER_TYPE in declaration.types:
             raise DataError(f"{declaration} has a numeric argument and so no dense tensor")
-        number = None
-        if world is not None:
-            if world not in self.worlds:
-                raise unknown_name("world", world, self.worlds)
-            number = self.worlds.index(world)
-        members = [self.domains[each].members(number) for each in declaration.types]
-        shape = [len(each) for each in members]
+        if world is not None and world not in self.worlds:
+            raise unknown_name("world", world, self.worlds)
+        world_index = None if world is None else self.worlds.index(world)
+        members = [self.domains[type_name].members(world_index) for type_name in declaration.types]
+        shape = [len(entities) for entities in members]
         value = torch.zeros(shape, dtype=torch.bool if declaration.classes is None else torch.long)
         observed = torch.full(shape, name in self.closed, dtype=torch.bool)
         for truth in (True, False):
             columns = self.columns(name, truth=truth)
-            positions = [np.searchsorted(ids, column) for ids, column in zip(members, columns, strict=False)]
+            positions = [np.searchsorted(entities, column) for entities, column in zip(members, columns, strict=False)]
             inside = np.ones(len(columns[0]), dtype=bool)
-            for ids, column, position in zip(members, columns, positions, strict=False):
-                inside &= position < len(ids)
-                inside[inside] &= ids[position[inside]] == column[inside]
+            for entities, column, position in zip(members, columns, positions, strict=False):
+                inside &= position < len(entities)
+                inside[inside] &= entities[position[inside]] == column[inside]
             index = tuple(torch.from_numpy(position[inside]) for position in positions)
             observed[index] = True
             if truth:
@@ -413,20 +417,38 @@ class KnowledgeBase:
         return html_table([*shown], zip(*shown.values(), strict=True), caption=repr(self))
 
     def summary(self) -> Summary:
-        """Return the figures a person asks for first."""
-
-        return summarise(self)
+        """Return the figures that a person looks at first."""
+        return Summary(
+            entities=self.n_entities,
+            types={name: len(domain) for name, domain in self.domains.items()},
+            worlds=len(self.worlds),
+            facts=self.n_facts,
+            false_facts=self.n_false_facts,
+            duplicates=self.duplicates,
+            splits={name: split.n_facts + split.n_false_facts for name, split in self.splits.items()},
+            predicates=tuple(
+                PredicateSummary(
+                    name,
+                    declaration.types,
+                    declaration.classes,
+                    name in self.closed,
+                    self.count(name),
+                    self.count(name, truth=False),
+                )
+                for name, declaration in self.predicates.items()
+            ),
+        )
 
     def __repr__(self) -> str:
         parts = [
-            counted(self.n_entities, "entity", "entities"),
-            counted(len(self.predicates), "predicate", "predicates"),
-            counted(self.n_facts, "fact", "facts"),
+            format_count(self.n_entities, "entity", "entities"),
+            format_count(len(self.predicates), "predicate", "predicates"),
+            format_count(self.n_facts, "fact", "facts"),
         ]
         if self.n_false_facts:
             parts.append(f"{self.n_false_facts:,} observed false")
         if self.worlds:
-            parts.append(counted(len(self.worlds), "world", "worlds"))
+            parts.append(format_count(len(self.worlds), "world", "worlds"))
         parts += [f"{name}: {split.n_facts + split.n_false_facts:,}" for name, split in self.splits.items()]
         return f"KnowledgeBase({', '.join(parts)})"
 
@@ -485,28 +507,9 @@ class Summary:
 
     def __str__(self) -> str:
         lines = [f"{name:<15} {value:,}" for name, value in self.figures()]
-        shown = sorted(self.predicates, key=lambda each: -each.facts)
-        names = [f"{each.name}({', '.join(each.types)})" for each in shown]
+        shown = sorted(self.predicates, key=lambda predicate: -predicate.facts)
+        names = [f"{predicate.name}({', '.join(predicate.types)})" for predicate in shown]
         width = max([27, *map(len, names)])
         lines += ["", f"{'predicate':<{width}} {'facts':>9}"]
-        lines += [f"{name:<{width}} {each.facts:>9,}" for name, each in zip(names, shown, strict=True)]
+        lines += [f"{name:<{width}} {predicate.facts:>9,}" for name, predicate in zip(names, shown, strict=True)]
         return "\n".join(lines)
-
-
-def summarise(kb: KnowledgeBase) -> Summary:
-    """Count what is in a knowledge base."""
-    return Summary(
-        entities=kb.n_entities,
-        types={name: len(domain) for name, domain in kb.domains.items()},
-        worlds=len(kb.worlds),
-        facts=kb.n_facts,
-        false_facts=kb.n_false_facts,
-        duplicates=kb.duplicates,
-        splits={name: split.n_facts + split.n_false_facts for name, split in kb.splits.items()},
-        predicates=tuple(
-            PredicateSummary(
-                name, each.types, each.classes, name in kb.closed, kb.count(name), kb.count(name, truth=False)
-            )
-            for name, each in kb.predicates.items()
-        ),
-    )

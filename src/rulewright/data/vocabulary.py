@@ -1,4 +1,4 @@
-"""Labels outside, integers inside: the entities of one type and the numbers they have."""
+"""Labels outside, integers inside: the entities of one type and their indices."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy.typing as npt
 
 from rulewright.errors import DataError, UnknownNameError, unknown_name
 
-Ids = npt.NDArray[np.int32]
+EntityColumn = npt.NDArray[np.int32]
 
 MOST_COMPARED = 20_000
 """The most labels among which an unknown one is compared with all, to suggest the nearest."""
 
 
-def counted(count: int, one: str, many: str) -> str:
+def format_count(count: int, one: str, many: str) -> str:
     """Say how many there are of something.
 
-    >>> counted(1, "fact", "facts"), counted(2000, "fact", "facts")
+    >>> format_count(1, "fact", "facts"), format_count(2000, "fact", "facts")
     ('1 fact', '2,000 facts')
     """
     return f"{count:,} {one if count == 1 else many}"
 
 
 class Domain:
-    """The entities of one type. Their ids are ``start … start + len − 1``; no two types share an id.
+    """The entities of one type. Their indices are ``start … start + len − 1``; no two types share one.
 
     >>> people = Domain("person", ["ann", "bob"], start=10)
     >>> people.index_of("bob"), people.labels_of(np.array([10, 11])).tolist()
@@ -35,7 +35,7 @@ class Domain:
     """
 
     def __init__(
-        self, name: str, labels: Sequence[str] | npt.NDArray[Any], *, start: int = 0, worlds: Ids | None = None
+        self, name: str, labels: Sequence[str] | npt.NDArray[Any], *, start: int = 0, worlds: EntityColumn | None = None
     ) -> None:
         self.name = name
         self.labels: npt.NDArray[Any] = np.empty(len(labels), dtype=object)
@@ -52,7 +52,7 @@ class Domain:
         return label in self._positions
 
     def __repr__(self) -> str:
-        return f"Domain({self.name!r}, {counted(len(self), 'entity', 'entities')})"
+        return f"Domain({self.name!r}, {format_count(len(self), 'entity', 'entities')})"
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -62,7 +62,7 @@ class Domain:
         return positions
 
     def index_of(self, label: str) -> int:
-        """Return an entity's id."""
+        """Return the index of an entity; an unknown label is an error with the nearest ones."""
         try:
             return self.start + self._positions[label]
         except KeyError:
@@ -71,29 +71,31 @@ class Domain:
             raise unknown_name(self.name, label, self._positions) from None
 
     def find(self, label: str) -> int | None:
-        """Return an entity's id, or None where there is no such entity."""
+        """Return the index of an entity, or None where there is no such entity."""
         position = self._positions.get(label)
         return None if position is None else self.start + position
 
-    def labels_of(self, ids: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return the labels of ids."""
-        found: npt.NDArray[Any] = self.labels[np.asarray(ids) - self.start]
-        return found
+    def labels_of(self, entities: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the labels of entities, given by index."""
+        labels: npt.NDArray[Any] = self.labels[np.asarray(entities) - self.start]
+        return labels
 
-    def members(self, world: int | None = None) -> Ids:
-        """Return the ids of all entities, or of those in one world, in order."""
+    def members(self, world: int | None = None) -> EntityColumn:
+        """Return the indices of all entities, or of those in one world, in order."""
         if world is None or self.worlds is None:
             return np.arange(self.start, self.start + len(self), dtype=np.int32)
         return (np.flatnonzero(self.worlds == world) + self.start).astype(np.int32)
 
 
-def lay_out_domains(domains: Iterable[tuple[str, Sequence[str] | npt.NDArray[Any], Ids | None]]) -> dict[str, Domain]:
-    """Give each type its own range of ids, one after the other."""
-    result: dict[str, Domain] = {}
+def lay_out_domains(
+    domains: Iterable[tuple[str, Sequence[str] | npt.NDArray[Any], EntityColumn | None]],
+) -> dict[str, Domain]:
+    """Give each type its own range of indices, one after the other."""
+    laid_out: dict[str, Domain] = {}
     start = 0
     for name, labels, worlds in domains:
-        result[name] = Domain(name, labels, start=start, worlds=worlds)
+        laid_out[name] = Domain(name, labels, start=start, worlds=worlds)
         start += len(labels)
     if start > np.iinfo(np.int32).max:
-        raise DataError(f"{start:,} entities are more than the 2,147,483,647 that ids can count")
-    return result
+        raise DataError(f"{start:,} entities are more than the 2,147,483,647 that indices can count")
+    return laid_out

@@ -1,4 +1,9 @@
-"""Example knowledge bases of any size with known rules; the same seed always gives the same facts."""
+"""Example knowledge bases of any size with known rules; the same seed always gives the same facts.
+
+- `generated`: what a generator returns, and how a complete knowledge base loses facts and gains wrong ones
+- `family_tree`, `even_numbers`, `grids`, `smokers`: one example each
+- `random_facts`: facts without any rule, over given types and predicates
+"""
 
 from rulewright.data.generators.even_numbers import even_successor
 from rulewright.data.generators.family_tree import family

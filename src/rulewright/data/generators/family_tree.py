@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from rulewright.checks import SHARE, Whole, check_parameter
-from rulewright.data.facts import Column, group_by_signature
+from rulewright.data.facts import Column
 from rulewright.data.generators.generated import (
     FEMALE,
     MALE,
     Generated,
-    corrupted,
-    matching_pairs,
-    numbered,
-    rows_of,
+    build,
+    corrupt,
+    make_names,
+    parse_once,
     sorted_distinct,
 )
-from rulewright.data.knowledge_base import KnowledgeBase
+from rulewright.data.index import decode_rows, match_pairs
 from rulewright.data.vocabulary import lay_out_domains
-from rulewright.logic import RuleSet, parse_rules
 
 RULES = """
 predicate male(person).
@@ -109,11 +107,6 @@ class _FamilyTree:
     spouse: People
 
 
-@lru_cache(maxsize=2)
-def _rules(ages: bool) -> RuleSet:
-    return parse_rules(RULES + AGE_RULES if ages else RULES)
-
-
 def family(
     people: int = 200,
     *,
@@ -143,31 +136,23 @@ def family(
     check_parameter("missing", missing, SHARE)
     check_parameter("noise", noise, SHARE)
     random = np.random.default_rng(seed)
-    tree = _grown(random, people, generations)
-    columns = _relations(tree)
+    tree = _grow(random, people, generations)
+    columns = _derive_relations(tree)
     if ages:
         age = tree.born.max() - tree.born
         one, other = columns["sibling_of"]
         elder = age[one] > age[other]
         columns["age"] = (np.arange(people), age.astype(np.float64))
         columns["elder_sibling_of"] = (one[elder], other[elder])
-    rules = _rules(ages)
-    truth = KnowledgeBase(
-        lay_out_domains([("person", _labels(tree.male), None)]),
-        rules.predicates,
-        group_by_signature({each.name: each for each in rules.predicates}, columns),
-    )
-    return corrupted(truth, rules, missing=missing, noise=noise, random=random)
+    labels = np.empty(people, dtype=object)
+    for mask, names in ((~tree.male, FEMALE), (tree.male, MALE)):
+        labels[mask] = make_names(names, int(mask.sum()))
+    rules = parse_once(RULES + AGE_RULES if ages else RULES)
+    truth = build(rules, lay_out_domains([("person", labels, None)]), columns)
+    return corrupt(truth, missing=missing, noise=noise, random=random)
 
 
-def _labels(male: npt.NDArray[np.bool_]) -> npt.NDArray[np.object_]:
-    labels = np.empty(len(male), dtype=object)
-    for mask, names in ((~male, FEMALE), (male, MALE)):
-        labels[mask] = numbered(names, int(mask.sum()))
-    return labels
-
-
-def _grown(random: np.random.Generator, people: int, generations: int) -> _FamilyTree:
+def _grow(random: np.random.Generator, people: int, generations: int) -> _FamilyTree:
     """Grow generations of equal size, half of each male; the last one is too young to marry."""
     nobody = np.full(people, NOBODY, dtype=np.int32)
     tree = _FamilyTree(
@@ -189,7 +174,7 @@ def _grown(random: np.random.Generator, people: int, generations: int) -> _Famil
             tree.born[children] = years + random.integers(20, 36, size=len(children))
             tree.born[newcomers] = random.choice(tree.born[children], size=len(newcomers))
         if stop < people:
-            new_wives, new_husbands = _couples(random, tree, members)
+            new_wives, new_husbands = _marry(random, tree, members)
             # In a tiny generation all may be siblings; then the couples before have the next children too
             if len(new_wives):
                 wives, husbands = new_wives, new_husbands
@@ -197,7 +182,7 @@ def _grown(random: np.random.Generator, people: int, generations: int) -> _Famil
     return tree
 
 
-def _couples(random: np.random.Generator, tree: _FamilyTree, members: People) -> tuple[People, People]:
+def _marry(random: np.random.Generator, tree: _FamilyTree, members: People) -> tuple[People, People]:
     """Marry women and men of about the same age."""
     rank = tree.born[members] + random.normal(scale=3.0, size=len(members))
     by_age = members[np.argsort(rank)]
@@ -209,7 +194,7 @@ def _couples(random: np.random.Generator, tree: _FamilyTree, members: People) ->
     return wives[unrelated], husbands[unrelated]
 
 
-def _relations(tree: _FamilyTree) -> dict[str, tuple[Column, ...]]:
+def _derive_relations(tree: _FamilyTree) -> dict[str, tuple[Column, ...]]:
     """Derive every relation from parents and spouses."""
     people = len(tree.male)
     children = np.flatnonzero(tree.mother != NOBODY).astype(np.int32)
@@ -217,20 +202,20 @@ def _relations(tree: _FamilyTree) -> dict[str, tuple[Column, ...]]:
     parents = (np.concatenate([mothers, fathers]), np.concatenate([children, children]))
     married = np.flatnonzero(tree.spouse != NOBODY).astype(np.int32)
 
-    one, other = matching_pairs(mothers, mothers)
+    one, other = match_pairs(mothers, mothers)
     siblings = (children[one[one != other]], children[other[one != other]])
 
     has_parents = tree.mother[parents[0]] != NOBODY
     middle, young = parents[0][has_parents], parents[1][has_parents]
     grandparents = (np.concatenate([tree.mother[middle], tree.father[middle]]), np.concatenate([young, young]))
 
-    of_parent, of_sibling = matching_pairs(parents[0], siblings[1])
+    of_parent, of_sibling = match_pairs(parents[0], siblings[1])
     blood, young = siblings[0][of_sibling], parents[1][of_parent]
     in_law = tree.spouse[blood]
     # Where two siblings marry two siblings, an uncle by blood is one by marriage too
     pairs = [(blood, young), (in_law[in_law != NOBODY], young[in_law != NOBODY])]
     keys = sorted_distinct(np.concatenate([elder.astype(np.int64) * people + child for elder, child in pairs]))
-    elders, nieces = rows_of(keys, [people, people])
+    elders, nieces = decode_rows(keys, [people, people])
     uncle = tree.male[elders]
 
     return {

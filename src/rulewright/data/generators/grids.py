@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import numpy.typing as npt
 
 from rulewright.checks import Whole, check_parameter
-from rulewright.data.facts import Column, group_by_signature
-from rulewright.data.generators.generated import Generated
-from rulewright.data.knowledge_base import KnowledgeBase
+from rulewright.data.facts import Column
+from rulewright.data.generators.generated import Generated, build, parse_once
 from rulewright.data.vocabulary import Domain, lay_out_domains
 from rulewright.errors import DataError
-from rulewright.logic import RuleSet, parse_rules
 
 DIRECTIONS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
 """How a step changes (column, row)."""
@@ -21,14 +17,13 @@ DIRECTIONS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)
 Cells = npt.NDArray[np.bool_]
 
 
-@lru_cache(maxsize=1)
-def _rules() -> RuleSet:
+def _write_rules() -> str:
     seen = ["target", "obstacle", *(f"has_{what}_{way}" for what in ("target", "obstacle") for way in DIRECTIONS)]
     moves = [f"move_{way}" for way in DIRECTIONS]
     lines = [f"predicate {name}(column, row)." for name in seen + moves]
     lines += [f"closed {name}." for name in seen]
     lines += [f"move_{way}(X, Y) :- has_target_{way}(X, Y), !has_obstacle_{way}(X, Y)." for way in DIRECTIONS]
-    return parse_rules("\n".join(lines))
+    return "\n".join(lines)
 
 
 def gridworld(grids: int, *, size: int = 5, obstacles: int = 3, seed: int = 0) -> Generated:
@@ -55,41 +50,37 @@ def gridworld(grids: int, *, size: int = 5, obstacles: int = 3, seed: int = 0) -
         raise DataError(f"obstacles must be <= {size**2 - 1}, the cells beside the target, got {obstacles}")
     random = np.random.default_rng(seed)
     chosen = np.argsort(random.random((grids, size**2)), axis=1)[:, : obstacles + 1]
-    target, blocked = (_marked(cells, grids, size) for cells in (chosen[:, :1], chosen[:, 1:]))
+    target, blocked = (_mark(cells, grids, size) for cells in (chosen[:, :1], chosen[:, 1:]))
     facts = {"target": target, "obstacle": blocked}
     moves = {}
     for way in DIRECTIONS:
-        ahead = facts[f"has_target_{way}"] = _lies_ahead(target, way)
-        barred = facts[f"has_obstacle_{way}"] = _neighbour(blocked, way)
+        ahead = facts[f"has_target_{way}"] = _mark_ahead(target, way)
+        barred = facts[f"has_obstacle_{way}"] = _mark_beside(blocked, way)
         moves[f"move_{way}"] = ahead & ~barred
 
-    rules = _rules()
     worlds = np.repeat(np.arange(grids, dtype=np.int32), size)
     axes = {
-        kind: [f"grid{grid}_{letter}{number}" for grid in range(grids) for number in range(size)]
-        for kind, letter in (("column", "x"), ("row", "y"))
+        type_name: [f"grid{grid}_{letter}{position}" for grid in range(grids) for position in range(size)]
+        for type_name, letter in (("column", "x"), ("row", "y"))
     }
-    domains = lay_out_domains((kind, labels, worlds) for kind, labels in axes.items())
-    declared = {each.name: each for each in rules.predicates}
-    kb = KnowledgeBase(
+    domains = lay_out_domains((type_name, labels, worlds) for type_name, labels in axes.items())
+    return build(
+        parse_once(_write_rules()),
         domains,
-        rules.predicates,
-        group_by_signature(declared, {name: _columns(cells, domains) for name, cells in facts.items()}),
-        closed=rules.closed,
+        {name: _list_cells(cells, domains) for name, cells in facts.items()},
+        hidden={name: _list_cells(cells, domains) for name, cells in moves.items()},
         worlds=[f"grid{grid}" for grid in range(grids)],
     )
-    hidden = group_by_signature(declared, {name: _columns(cells, domains) for name, cells in moves.items()})
-    return Generated(kb, rules, kb.with_facts(hidden), kb.with_facts({}))
 
 
-def _marked(chosen: npt.NDArray[np.int64], grids: int, size: int) -> Cells:
+def _mark(chosen: npt.NDArray[np.int64], grids: int, size: int) -> Cells:
     """Return cells [grid, column, row] with the chosen ones marked."""
     cells = np.zeros((grids, size**2), dtype=bool)
     np.put_along_axis(cells, chosen, True, axis=1)
     return cells.reshape(grids, size, size)
 
 
-def _neighbour(blocked: Cells, way: str) -> Cells:
+def _mark_beside(blocked: Cells, way: str) -> Cells:
     """Mark the cells from which one step leads onto a blocked cell or off the grid."""
     right, up = DIRECTIONS[way]
     size = blocked.shape[1]
@@ -97,7 +88,7 @@ def _neighbour(blocked: Cells, way: str) -> Cells:
     return walled[:, 1 + right : 1 + right + size, 1 + up : 1 + up + size]
 
 
-def _lies_ahead(target: Cells, way: str) -> Cells:
+def _mark_ahead(target: Cells, way: str) -> Cells:
     """Mark the cells from which a step goes nearer to the target, were there no obstacles."""
     right, up = DIRECTIONS[way]
     _, column, row = np.nonzero(target)
@@ -107,7 +98,7 @@ def _lies_ahead(target: Cells, way: str) -> Cells:
     return to_column * right + to_row * up > 0
 
 
-def _columns(cells: Cells, domains: dict[str, Domain]) -> list[Column]:
+def _list_cells(cells: Cells, domains: dict[str, Domain]) -> list[Column]:
     grid, column, row = np.nonzero(cells)
     size = cells.shape[1]
     return [domains["column"].start + grid * size + column, domains["row"].start + grid * size + row]

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from rulewright.checks import SHARE, Real, Whole, check_parameter
-from rulewright.data.facts import Column, group_by_signature
-from rulewright.data.generators.generated import LARGEST_SPACE, Generated, distinct_keys, rows_of
-from rulewright.data.knowledge_base import KnowledgeBase
+from rulewright.data.facts import Column
+from rulewright.data.generators.generated import LARGEST_SPACE, Generated, build, draw_keys
+from rulewright.data.index import Ids, decode_rows, range_starts
 from rulewright.data.vocabulary import Domain, lay_out_domains
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet, parse_rules
-
-Sizes = npt.NDArray[np.int64]
 
 
 def random_graph(
@@ -44,57 +41,47 @@ def random_graph(
     >>> generated.kb.tuples("mood")[:2]
     [('person_35', 'good'), ('person_18', 'bad')]
     """
-    for kind, size in sizes.items():
-        check_parameter(f"the size of {kind}", size, Whole(0))
+    for type_name, size in sizes.items():
+        check_parameter(f"the size of {type_name}", size, Whole(0))
     check_parameter("worlds", worlds, Whole(1))
     check_parameter("numbers", numbers, Whole(1))
     check_parameter("false_share", false_share, Real(0))
     rules = parse_rules(declarations) if isinstance(declarations, str) else declarations
-    declared = {each.name: each for each in rules.predicates}
     for declaration in rules.predicates:
-        for kind in declaration.types:
-            if kind != NUMBER_TYPE and kind not in sizes:
-                raise unknown_name("type", kind, sizes)
+        for type_name in declaration.types:
+            if type_name != NUMBER_TYPE and type_name not in sizes:
+                raise unknown_name("type", type_name, sizes)
 
     domains = lay_out_domains(
-        (kind, [f"{kind}_{number}" for number in range(size)], _spread(size, worlds) if worlds > 1 else None)
-        for kind, size in sizes.items()
+        (
+            type_name,
+            [f"{type_name}_{position}" for position in range(size)],
+            (np.arange(size, dtype=np.int64) * worlds // max(size, 1)).astype(np.int32) if worlds > 1 else None,
+        )
+        for type_name, size in sizes.items()
     )
-    spaces = {name: _Space(each, domains, worlds, numbers) for name, each in declared.items()}
-    wishes = _wishes(spaces, facts, density)
+    spaces = {declaration.name: _RowSpace(declaration, domains, worlds, numbers) for declaration in rules.predicates}
+    counts = _choose_counts(spaces, facts, density)
     random = np.random.default_rng(seed)
     true: dict[str, list[Column]] = {}
     false: dict[str, list[Column]] = {}
     for name, space in spaces.items():
-        classes = declared[name].classes
-        n_true = wishes[name]
+        classes, n_true = space.declaration.classes, counts[name]
         n_false = round(false_share * n_true) if classes is None else 0
         if n_true + n_false > space.room:
             raise DataError(f"{name} has room for {space.room:,} facts, got a wish for {n_true + n_false:,}")
-        rows = space.rows(distinct_keys(random, space=space.room, count=n_true + n_false))
+        rows = space.decode(draw_keys(random, space=space.room, count=n_true + n_false))
         true[name] = [column[:n_true] for column in rows]
         if n_false:
             false[name] = [column[n_true:] for column in rows]
         if classes is not None:
             true[name].append(random.integers(len(classes), size=n_true, dtype=np.int32))
-    kb = KnowledgeBase(
-        domains,
-        rules.predicates,
-        group_by_signature(declared, true),
-        group_by_signature(declared, false),
-        closed=rules.closed,
-        worlds=[f"world_{number}" for number in range(worlds)] if worlds > 1 else (),
-    )
-    return Generated(kb, rules, kb.with_facts({}), kb.with_facts({}))
+    names = [f"world_{position}" for position in range(worlds)] if worlds > 1 else ()
+    return build(rules, domains, true, false, worlds=names)
 
 
-def _spread(size: int, worlds: int) -> npt.NDArray[np.int32]:
-    """Return the world of each of ``size`` entities: equal blocks, in order."""
-    return (np.arange(size, dtype=np.int64) * worlds // max(size, 1)).astype(np.int32)
-
-
-def _wishes(
-    spaces: Mapping[str, _Space], facts: int | Mapping[str, int] | None, density: float | None
+def _choose_counts(
+    spaces: Mapping[str, _RowSpace], facts: int | Mapping[str, int] | None, density: float | None
 ) -> dict[str, int]:
     """Return the number of true facts that each predicate is to have."""
     if (facts is None) == (density is None):
@@ -110,41 +97,42 @@ def _wishes(
         return {name: facts.get(name, 0) for name in spaces}
     assert facts is not None
     check_parameter("facts", facts, Whole(0))
-    return {name: (facts + len(spaces) - 1 - place) // len(spaces) for place, name in enumerate(spaces)}
+    return {name: (facts + len(spaces) - 1 - position) // len(spaces) for position, name in enumerate(spaces)}
 
 
-class _Space:
-    """All rows a predicate can have, numbered: world by world, and in each world in mixed radix."""
+class _RowSpace:
+    """The keys of all rows a predicate can have: world by world, and in each world in mixed radix."""
 
     def __init__(
         self, declaration: PredicateDeclaration, domains: Mapping[str, Domain], worlds: int, numbers: int
     ) -> None:
-        self.numeric = [kind == NUMBER_TYPE for kind in declaration.types]
+        self.declaration = declaration
+        self.numeric = [type_name == NUMBER_TYPE for type_name in declaration.types]
         # A predicate of numbers alone belongs to no world: its rows are counted once
         self.worlds = 1 if all(self.numeric) else worlds
-        self.sizes: list[Sizes] = []
-        self.firsts: list[Sizes] = []
-        for kind in declaration.types:
-            if kind == NUMBER_TYPE:
+        self.sizes: list[Ids] = []
+        self.firsts: list[Ids] = []
+        for type_name in declaration.types:
+            if type_name == NUMBER_TYPE:
                 self.sizes.append(np.full(self.worlds, numbers))
                 self.firsts.append(np.zeros(self.worlds, dtype=np.int64))
             else:
-                domain = domains[kind]
-                world_of = np.zeros(len(domain), dtype=np.int32) if domain.worlds is None else domain.worlds
-                sizes = np.bincount(world_of, minlength=self.worlds)
+                domain = domains[type_name]
+                entity_worlds = np.zeros(len(domain), dtype=np.int32) if domain.worlds is None else domain.worlds
+                sizes = np.bincount(entity_worlds, minlength=self.worlds)
                 self.sizes.append(sizes)
-                self.firsts.append(domain.start + np.cumsum(sizes) - sizes)
-        products = [int(np.prod(place, dtype=object)) for place in zip(*self.sizes, strict=True)]
+                self.firsts.append(domain.start + range_starts(sizes))
+        products = [int(np.prod(sizes, dtype=object)) for sizes in zip(*self.sizes, strict=True)]
         self.room = sum(products)
         if self.room > LARGEST_SPACE:
             raise DataError(f"{declaration.name} has {self.room:,} possible facts, more than can be numbered")
-        self.ends: Sizes = np.cumsum(np.array(products, dtype=np.int64))
+        self.starts = range_starts(products)
 
-    def rows(self, keys: npt.NDArray[np.int64]) -> list[Column]:
-        """Turn numbers of rows into columns of ids and numbers."""
-        world = np.searchsorted(self.ends, keys, side="right") if self.worlds > 1 else np.zeros(1, dtype=np.int64)
-        starts = np.concatenate([[0], self.ends[:-1]])
-        digits = rows_of(keys - starts[world], [sizes[world] for sizes in self.sizes])
+    def decode(self, keys: Ids) -> list[Column]:
+        """Turn keys into columns of entity indices and numbers."""
+        ends = self.starts[1:]
+        world = np.searchsorted(ends, keys, side="right") if self.worlds > 1 else np.zeros(1, dtype=np.int64)
+        digits = decode_rows(keys - self.starts[world], [sizes[world] for sizes in self.sizes])
         return [
             (digit + firsts[world]).astype(np.float64 if numeric else np.int32)
             for digit, firsts, numeric in zip(digits, self.firsts, self.numeric, strict=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from rulewright.checks import SHARE, Whole, check_parameter
 from rulewright.data.facts import Column, group_by_signature
-from rulewright.data.generators.generated import Generated, matching_pairs
-from rulewright.data.generators.generated import people as names_of_people
-from rulewright.data.knowledge_base import KnowledgeBase
+from rulewright.data.generators.generated import Generated, build, name_people, parse_once
+from rulewright.data.index import match_pairs, positions_within
 from rulewright.data.vocabulary import lay_out_domains
-from rulewright.logic import RuleSet, parse_rules
 
 ALIKE, SMOKER, CAUSE, HEALTHY = 0.4, 1.0, 2.5, 1.5
 """The weights of the four soft formulas, in their order below."""
@@ -37,11 +35,6 @@ Mask = npt.NDArray[np.bool_]
 Facts = dict[str, list[Column]]
 
 
-@lru_cache(maxsize=1)
-def _rules() -> RuleSet:
-    return parse_rules(RULES)
-
-
 def smoke(people: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generated:
     """Return circles of friends in which smoking and cancer are drawn exactly as the weighted formulas say.
 
@@ -59,11 +52,10 @@ def smoke(people: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generate
     check_parameter("people", people, Whole(2))
     check_parameter("observed", observed, SHARE)
     random = np.random.default_rng(seed)
-    rules = _rules()
-    circle = _circles(random, people)
-    smokes = _smokers(random, circle)
+    circle = _draw_circles(random, people)
+    smokes = _draw_smokers(random, circle)
     ill = random.random(people) < _logistic(np.where(smokes, CAUSE - HEALTHY, -HEALTHY))
-    friends, strangers = _pairs(random, circle)
+    friends, strangers = _draw_pairs(random, circle)
 
     true: Facts = {"friend": [friends[0], friends[1]]}
     false: Facts = {"friend": [strangers[0], strangers[1]]}
@@ -74,19 +66,14 @@ def smoke(people: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generate
         true[name], false[name] = [np.flatnonzero(seen & holds)], [np.flatnonzero(seen & ~holds)]
         asked_true[name], asked_false[name] = [np.flatnonzero(~seen & holds)], [np.flatnonzero(~seen & ~holds)]
 
-    declared = {each.name: each for each in rules.predicates}
-    kb = KnowledgeBase(
-        lay_out_domains([("person", names_of_people(people), None)]),
-        rules.predicates,
-        group_by_signature(declared, true),
-        group_by_signature(declared, false),
-    )
-    hidden = kb.with_facts(group_by_signature(declared, asked_true))
-    queries = kb.with_facts(hidden.tables(), group_by_signature(declared, asked_false))
-    return Generated(kb.with_splits({"test": queries}), rules, hidden, kb.with_facts({}))
+    domains = lay_out_domains([("person", name_people(people), None)])
+    generated = build(parse_once(RULES), domains, true, false, hidden=asked_true)
+    kb = generated.kb
+    queries = kb.with_facts(generated.hidden.tables(), group_by_signature(kb.predicates, asked_false))
+    return replace(generated, kb=kb.with_splits({"test": queries}))
 
 
-def _circles(random: np.random.Generator, people: int) -> npt.NDArray[np.int64]:
+def _draw_circles(random: np.random.Generator, people: int) -> npt.NDArray[np.int64]:
     """Return the circle of each person; nobody is left alone."""
     ends = np.cumsum(random.integers(2, LARGEST_CIRCLE, size=people // 2 + 1))
     circle = np.searchsorted(ends, np.arange(people), side="right")
@@ -95,19 +82,19 @@ def _circles(random: np.random.Generator, people: int) -> npt.NDArray[np.int64]:
     return random.permutation(circle)
 
 
-def _smokers(random: np.random.Generator, circle: npt.NDArray[np.int64]) -> Mask:
+def _draw_smokers(random: np.random.Generator, circle: npt.NDArray[np.int64]) -> Mask:
     """Draw who smokes: in a circle only the number of smokers matters, so it is drawn, and then who they are."""
     sizes = np.bincount(circle)
     rows, counts = np.ogrid[: LARGEST_CIRCLE + 1, : LARGEST_CIRCLE + 1]
     # Friendship binds both ways, and whether someone smokes weighs on their cancer, which is summed out
-    each = SMOKER + np.logaddexp(HEALTHY, CAUSE) - np.logaddexp(HEALTHY + CAUSE, CAUSE)
-    weights = np.exp(each * counts - 2 * ALIKE * counts * (rows - counts)) * _binomials(LARGEST_CIRCLE)
+    weight = SMOKER + np.logaddexp(HEALTHY, CAUSE) - np.logaddexp(HEALTHY + CAUSE, CAUSE)
+    weights = np.exp(weight * counts - 2 * ALIKE * counts * (rows - counts)) * _binomials(LARGEST_CIRCLE)
     cumulative = np.cumsum(weights, axis=1)
     drawn = random.random(len(sizes)) * cumulative[sizes, sizes]
     smokers = np.sum(drawn[:, None] >= cumulative[sizes], axis=1)
     order = np.lexsort((random.random(len(circle)), circle))
     rank = np.empty(len(circle), dtype=np.int64)
-    rank[order] = np.arange(len(circle)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank[order] = positions_within(sizes)
     smoker: Mask = rank < smokers[circle]
     return smoker
 
@@ -125,11 +112,11 @@ def _logistic(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return 1 / (1 + np.exp(-values))
 
 
-def _pairs(
+def _draw_pairs(
     random: np.random.Generator, circle: npt.NDArray[np.int64]
 ) -> tuple[tuple[Column, Column], tuple[Column, Column]]:
     """Return every friendship once and at most as many pairs of strangers, each with the first person first."""
-    one, other = matching_pairs(circle, circle)
+    one, other = match_pairs(circle, circle)
     friends = (one[one < other], other[one < other])
     drawn = np.sort(random.integers(len(circle), size=(2 * len(friends[0]), 2)), axis=1)
     drawn = np.unique(drawn[circle[drawn[:, 0]] != circle[drawn[:, 1]]], axis=0)
