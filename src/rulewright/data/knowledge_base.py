@@ -167,7 +167,7 @@ class KnowledgeBase:
         return self._tables[truth]
 
     def columns(self, name: str, *, truth: bool = True) -> tuple[Column, ...]:
-        """Return a predicate's facts as columns, views: entity indices, numbers and, where it has them, classes last."""
+        """Return a predicate's facts as columns (views): entity indices, numbers and, if it has any, classes."""
         letters = signature(self.predicate(name))
         table = self._tables[truth].get(letters)
         return empty_columns(letters) if table is None else table.columns_of(self._indices[name])
