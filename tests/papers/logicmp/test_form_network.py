@@ -10,24 +10,22 @@ from papers.milr.tiny import tiny_bert
 from rulewright.errors import DataError
 from rulewright.io.funsd import Block, Form, Word
 from rulewright.io.scenes import PixelBox
-from rulewright.papers.logicmp.form_features import (
+from rulewright.papers.encoders import PretrainedEncoder, WordEncoder, WordTokenizer
+from rulewright.papers.logicmp.form_network import (
+    GEOMETRY,
     NO_LABEL,
+    FormNetwork,
+    box_waves,
     collate_forms,
     form_features,
+    form_losses,
+    neighbours,
+    pair_geometry,
     pretrained_vectors,
     reading_order,
     varied,
     word_vectors,
 )
-from rulewright.papers.logicmp.form_network import (
-    GEOMETRY,
-    FormNetwork,
-    box_waves,
-    form_losses,
-    neighbours,
-    pair_geometry,
-)
-from rulewright.papers.milr.encoders import PretrainedEncoder, WordEncoder, WordTokenizer
 
 
 def network(**options) -> FormNetwork:

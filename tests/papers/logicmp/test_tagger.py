@@ -14,11 +14,11 @@ from rulewright.papers.logicmp.sentences import FIRST, LONGEST_WORD, UNKNOWN, Se
 from rulewright.papers.logicmp.tagger import (
     BothWays,
     ChainHead,
-    Head,
     LogicHead,
     MeanFieldHead,
     PenalisedHead,
     Tagger,
+    TaggingHead,
     TaggingModel,
     train_tagger,
 )
@@ -44,7 +44,7 @@ def sentences(count, *, seed=0):
 def model_of(head=None, *, seed=0, training=None, **options):
     torch.manual_seed(seed)
     featurizer = SentenceFeaturizer.from_sentences(training or sentences(20), classes=CLASSES)
-    return TaggingModel(Tagger(featurizer, hidden_size=8, **options), head or Head())
+    return TaggingModel(Tagger(featurizer, hidden_size=8, **options), head or TaggingHead())
 
 
 def accuracy(model, of):
@@ -123,7 +123,7 @@ def test_subword_vectors_are_used_and_stay_as_they_are():
 
     featurizer = SentenceFeaturizer.from_sentences(given, classes=CLASSES, pieces=pieces)
     torch.manual_seed(0)
-    model = TaggingModel(Tagger(featurizer, hidden_size=8, subwords=vectors), Head()).eval()
+    model = TaggingModel(Tagger(featurizer, hidden_size=8, subwords=vectors), TaggingHead()).eval()
     batch = featurizer.collate(featurizer.features(given))
     assert model.tagger.subwords is not None
     found = model.tagger.subwords(batch)[batch.form]
@@ -135,7 +135,7 @@ def test_subword_vectors_are_used_and_stay_as_they_are():
     assert torch.equal(model.tagger.subwords.get_buffer("vectors"), vectors)
 
 
-@pytest.mark.parametrize("make", [Head, lambda: ChainHead(9), lambda: MeanFieldHead(9, iterations=3)])
+@pytest.mark.parametrize("make", [TaggingHead, lambda: ChainHead(9), lambda: MeanFieldHead(9, iterations=3)])
 def test_it_learns(make):
     given = sentences(40)
     model = model_of(make(), training=given)
@@ -184,7 +184,7 @@ def mark_and_train(folder, vectors):
 def test_heads_know_the_epoch_also_after_going_on(tmp_path):
     seen = []
 
-    class Noting(Head):
+    class Noting(TaggingHead):
         def loss(self, logits, batch, *, epoch):
             seen.append(epoch)
             return super().loss(logits, batch, epoch=epoch)
@@ -226,7 +226,7 @@ def test_heads_give_layers_and_penalties_what_they_need():
 
     head = LogicHead(layer, evidence=("next", "samelist"))
     torch.testing.assert_close(head.refined(logits, batch), logits + 1)
-    plain = Head().loss(logits, batch, epoch=0)
+    plain = TaggingHead().loss(logits, batch, epoch=0)
     torch.testing.assert_close(head.loss(logits, batch, epoch=0), plain)
     penalised = PenalisedHead(lambda given, *, evidence, mask: torch.tensor(2.0), weight=0.5)
     torch.testing.assert_close(penalised.loss(logits, batch, epoch=0), plain + 1)

@@ -16,16 +16,18 @@ from rulewright.io.conll import Sentence, bioes_classes, spans, to_bioes
 from rulewright.logic import parse_rules
 from rulewright.papers.catalogue import Experiment, find_experiment
 from rulewright.papers.logicmp import tags as family
-from rulewright.papers.logicmp.tag_rules import (
+from rulewright.papers.logicmp.tagger import MeanFieldCRF
+from rulewright.papers.logicmp.tags import (
+    TaggingTask,
     broken_adjacent,
     broken_pairs,
+    build_head,
     compared,
     entity_counts,
+    load_task,
     scores,
     tag_rules,
 )
-from rulewright.papers.logicmp.tagger import MeanFieldCRF
-from rulewright.papers.logicmp.tags import Task, build_head, load_task
 
 CATEGORIES = ("LOC", "PER")
 CLASSES = bioes_classes(CATEGORIES)
@@ -71,7 +73,7 @@ def sentences(count, chance):
 @pytest.fixture
 def task():
     chance = random.Random(0)
-    return Task(sentences(12, chance), sentences(4, chance), sentences(6, chance))
+    return TaggingTask(sentences(12, chance), sentences(4, chance), sentences(6, chance))
 
 
 def random_tags(chance):

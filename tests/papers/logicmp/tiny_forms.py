@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rulewright.io.funsd import LABELS, Block, Form, Word
 from rulewright.io.scenes import PixelBox
-from rulewright.papers.logicmp.form_features import FormFeatures, form_features
+from rulewright.papers.logicmp.form_network import FormFeatures, form_features
 
 SIZE = 8
 

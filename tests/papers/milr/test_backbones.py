@@ -5,10 +5,8 @@ import torch
 from papers.milr.tiny import KINDS, RELATIONS, TYPES, batch_of, permuted, random_document, tiny_bert, tiny_model
 
 from rulewright.errors import DataError, UnknownNameError
-from rulewright.papers.milr.batches import NOT_A_PAIR
-from rulewright.papers.milr.build import build_model, default_settings
-from rulewright.papers.milr.documents import Featurizer
-from rulewright.papers.milr.encoders import WordEncoder, WordTokenizer
+from rulewright.papers.documents import NOT_A_PAIR, Featurizer
+from rulewright.papers.encoders import WordEncoder, WordTokenizer
 from rulewright.papers.milr.gain import PathAttention, entity_edges, mention_edges
 from rulewright.papers.milr.networks import (
     DISTANCE_CLASSES,
@@ -24,6 +22,7 @@ from rulewright.papers.milr.networks import (
     mention_means,
     mention_starts,
 )
+from rulewright.papers.milr.training import build_model, default_settings
 
 DOCUMENTS = [
     random_document(1, entities=4),

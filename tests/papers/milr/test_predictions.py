@@ -6,7 +6,7 @@ import torch
 from papers.milr.tiny import RELATIONS, random_document, tiny_model
 
 from rulewright.errors import DataError, FileError, ParseError
-from rulewright.papers.milr.batches import NOT_A_PAIR
+from rulewright.papers.documents import NOT_A_PAIR
 from rulewright.papers.milr.predictions import DocumentPrediction, Predictions, best_threshold, predict
 
 DOCUMENTS = [random_document(seed, entities=entities) for seed, entities in enumerate((3, 0, 5, 1, 4))]

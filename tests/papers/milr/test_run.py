@@ -17,7 +17,7 @@ from rulewright.logic import parse_rules
 from rulewright.papers.catalogue import Experiment, experiments, find_experiment
 from rulewright.papers.milr import run as family
 from rulewright.papers.milr.decoding import cases
-from rulewright.papers.milr.tasks import Task, load_task
+from rulewright.papers.milr.tasks import MilrTask, load_task
 
 RULES = parse_rules("0.99 :: child_of(X, Y) :- parent_of(Y, X). 0.99 :: parent_of(X, Y) :- child_of(Y, X).")
 
@@ -38,10 +38,10 @@ def documents(count: int, chance: random.Random) -> tuple[Document, ...]:
 
 
 @pytest.fixture
-def task() -> Task:
+def task() -> MilrTask:
     chance = random.Random(0)
     parts = [documents(count, chance) for count in (8, 3, 4)]
-    return Task("made up", *parts, ("parent_of", "child_of"), RULES, frozenset(), RULES)
+    return MilrTask("made up", *parts, ("parent_of", "child_of"), RULES, frozenset(), RULES)
 
 
 def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ from papers.milr.tiny import KINDS, RELATIONS, random_document, tiny_model
 from torch import nn
 
 from rulewright.errors import DataError, FileError, ParseError
-from rulewright.papers.milr.batches import passes
+from rulewright.papers.documents import passes
 from rulewright.papers.milr.predictions import best_threshold, predict
 from rulewright.papers.milr.training import ExtractorSettings, train_extractor
 from rulewright.training.checkpoints import load_weights, save_weights
@@ -321,7 +321,7 @@ def test_passes_are_bounded(tmp_path):
 def test_frozen_layers_stay(tmp_path):
     from papers.milr.tiny import tiny_bert
 
-    from rulewright.papers.milr.build import build_model
+    from rulewright.papers.milr.training import build_model
 
     model = build_model("gain", DOCUMENTS, relations=RELATIONS, encoder=tiny_bert(tmp_path), freeze_layers=1)
     before = weights_of(model)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rulewright.io.docred import Document, Entity, Fact, Mention
-from rulewright.papers.milr.batches import Batch, collate
-from rulewright.papers.milr.build import build_model
+from rulewright.papers.documents import DocumentBatch, collate
 from rulewright.papers.milr.networks import Backbone
+from rulewright.papers.milr.training import build_model
 
 WORDS = [f"w{number}" for number in range(30)]
 RELATIONS = ("born_in", "capital_of", "part_of")
@@ -86,8 +86,8 @@ def tiny_model(kind: str, documents: list[Document], folder: Path, *, seed: int 
     """A network of a kind, on the random BERT unless it is recurrent."""
     encoder = None if kind in ("lstm", "bilstm") else tiny_bert(folder / "bert", dropout=dropout)
     if kind == "atlop":
-        from rulewright.papers.milr.documents import Featurizer
-        from rulewright.papers.milr.encoders import PretrainedEncoder
+        from rulewright.papers.documents import Featurizer
+        from rulewright.papers.encoders import PretrainedEncoder
         from rulewright.papers.milr.networks import Atlop
 
         with torch.random.fork_rng(devices=[]):
@@ -97,6 +97,6 @@ def tiny_model(kind: str, documents: list[Document], folder: Path, *, seed: int 
     return build_model(kind, documents, relations=RELATIONS, encoder=encoder, seed=seed)
 
 
-def batch_of(model: Backbone, *documents: Document) -> Batch:
+def batch_of(model: Backbone, *documents: Document) -> DocumentBatch:
     """The documents as one batch for the model."""
     return collate(model.features(documents))

@@ -9,7 +9,7 @@ from typing import Any
 
 from rulewright import datasets
 from rulewright.learn.path_mixture.learner import PathMixture
-from rulewright.logic import Chain, Rule
+from rulewright.logic import Chain
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.completion_runs import COLUMNS, progress_teller, ranked_splits, readable
 
@@ -43,8 +43,3 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             count=3,
         ),
     }
-
-
-def _is_closed_chain(rule: Rule) -> bool:
-    chain = Chain.of(rule)
-    return chain is not None and chain.is_closed

@@ -28,13 +28,13 @@ Path = str | os.PathLike[str]
 
 
 @dataclass
-class Box:
+class TreeBox:
     """A node of the drawn tree; ``weight`` stands on the edge above it."""
 
     text: str
     colour: str
     weight: float | None = None
-    children: list[Box] = field(default_factory=list)
+    children: list[TreeBox] = field(default_factory=list)
 
     def leaves(self) -> int:
         """Return how many boxes wide the tree is."""
@@ -45,28 +45,28 @@ class Box:
         return 1 + max((each.depth() for each in self.children), default=0)
 
 
-def rule_tree(network: TemplateNetwork) -> Box:
+def rule_tree(network: TemplateNetwork) -> TreeBox:
     """Return a network as a tree of boxes: heads and connectives, leaves, and the predicates they mix."""
     program = network.program
     root = program.nodes[program.root]
     args = ", ".join(map(str, program.nodes[root.clauses[0]].columns if isinstance(root, Head) else root.columns))
-    top = Box(f"{program.target}({args})", GATE)
+    top = TreeBox(f"{program.target}({args})", GATE)
     top.children = [_box(network, program.root)]
     return top
 
 
-def _weighted(network: TemplateNetwork, key: str | None, kind: str, parts: list[Box]) -> Box:
+def _weighted(network: TemplateNetwork, key: str | None, kind: str, parts: list[TreeBox]) -> TreeBox:
     if key is None:
-        return parts[0] if len(parts) == 1 else Box(kind, GATE, children=parts)
+        return parts[0] if len(parts) == 1 else TreeBox(kind, GATE, children=parts)
     operator = network.operator(key)
     learned = operator.values()
     title = operator.name + (f"\nβ = {learned[0]:.3f}" if learned else "")
     for part, weight in zip(parts, learned[1:], strict=False):
         part.weight = weight
-    return Box(title, GATE, children=parts)
+    return TreeBox(title, GATE, children=parts)
 
 
-def _box(network: TemplateNetwork, name: str) -> Box:
+def _box(network: TemplateNetwork, name: str) -> TreeBox:
     node = network.program.nodes[name]
     if isinstance(node, Leaf):
         return _leaf(network, node)
@@ -75,34 +75,34 @@ def _box(network: TemplateNetwork, name: str) -> Box:
     return _weighted(network, node.operator, "", [_box(network, each) for each in node.clauses])
 
 
-def _expression(network: TemplateNetwork, expression: Expression) -> Box:
+def _expression(network: TemplateNetwork, expression: Expression) -> TreeBox:
     match expression:
         case Look(node):
             return _box(network, node)
         case Flip(part):
-            return Box("¬", GATE, children=[_expression(network, part)])
+            return TreeBox("¬", GATE, children=[_expression(network, part)])
         case Check(comparison):
-            return Box(str(comparison), FACT)
+            return TreeBox(str(comparison), FACT)
     assert isinstance(expression, Gate)
     parts = [_expression(network, each) for each in expression.parts]
     box = _weighted(network, expression.operator, expression.kind, parts)
-    box.children += [Box(str(each), FACT) for each in expression.checks]
+    box.children += [TreeBox(str(each), FACT) for each in expression.checks]
     return box
 
 
-def _leaf(network: TemplateNetwork, leaf: Leaf) -> Box:
+def _leaf(network: TemplateNetwork, leaf: Leaf) -> TreeBox:
     args = ", ".join(map(str, leaf.unit.args))
     names = [each.removeprefix("head ") for each in leaf.members]
     if leaf.operator is None:
-        return Box(f"{names[0]}({args})", FACT)
+        return TreeBox(f"{names[0]}({args})", FACT)
     operator = network.operator(leaf.operator)
     weights = operator.values()[1:]
     order = sorted(range(len(names)), key=lambda place: -weights[place])
-    shown = [Box(f"{names[place]}({args})", FACT, weights[place]) for place in order[:MOST_SHOWN]]
+    shown = [TreeBox(f"{names[place]}({args})", FACT, weights[place]) for place in order[:MOST_SHOWN]]
     if len(order) > MOST_SHOWN:
         rest = max(weights[place] for place in order[MOST_SHOWN:])
-        shown.append(Box(f"{len(order) - MOST_SHOWN} more\n≤ {rest:.3f}", FACT))
-    return Box(f"{leaf.unit}\n{operator.name}", LEAF, children=shown)
+        shown.append(TreeBox(f"{len(order) - MOST_SHOWN} more\n≤ {rest:.3f}", FACT))
+    return TreeBox(f"{leaf.unit}\n{operator.name}", LEAF, children=shown)
 
 
 def draw_rule_tree(path: Path, network: TemplateNetwork) -> None:
@@ -119,11 +119,11 @@ def draw_rule_tree(path: Path, network: TemplateNetwork) -> None:
     _save(figure, path)
 
 
-def _every(box: Box) -> list[Box]:
+def _every(box: TreeBox) -> list[TreeBox]:
     return [box, *(each for child in box.children for each in _every(child))]
 
 
-def _place(axis: Any, box: Box, left: float, top: float, above: tuple[float, float] | None) -> None:
+def _place(axis: Any, box: TreeBox, left: float, top: float, above: tuple[float, float] | None) -> None:
     here = (left + box.leaves() / 2, top)
     if above is not None:
         axis.plot(*zip(here, above, strict=True), color="#606060", linewidth=1, zorder=1)

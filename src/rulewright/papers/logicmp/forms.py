@@ -10,13 +10,11 @@ test forms are scored once.
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from rulewright.datasets import locate
 from rulewright.datasets.download import cache_folder
 from rulewright.errors import MissingExtraError, unknown_name
 from rulewright.files import write_bytes
+from rulewright.inject import LogicLayer, SLrelax
 from rulewright.io import funsd
 from rulewright.logic import parse_rules
 from rulewright.papers.catalogue import Experiment
@@ -45,29 +44,26 @@ from rulewright.papers.logicmp.blocks import (
     blocks_above,
     compare_blocks,
 )
-from rulewright.papers.logicmp.form_features import (
+from rulewright.papers.logicmp.form_network import (
     FormBatch,
     FormFeatures,
+    FormNetwork,
+    FormOutput,
     collate_forms,
     form_features,
+    form_losses,
     pretrained_vectors,
     varied,
 )
-from rulewright.papers.logicmp.form_network import FormNetwork, FormOutput, form_losses
+from rulewright.papers.report_page import new_figure
 from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingResult, TrainingSettings
-
-INSTALL = "pip install -c constraints.txt 'rulewright[viz]'"
 
 
 def draw_matrices(
     path: str | os.PathLike[str], matrices: Mapping[str, npt.NDArray[Any]], *, title: str = "", dots: int = 150
 ) -> None:
     """Draw matrices ``[N, N]`` of probabilities, one panel each with its name, and save them as PNG."""
-    try:
-        figures: Any = importlib.import_module("matplotlib.figure")
-    except ImportError:
-        raise MissingExtraError(f"pictures need matplotlib: {INSTALL}") from None
-    figure = figures.Figure(figsize=(3.2 * len(matrices), 3.6), layout="constrained")
+    figure = new_figure(3.2 * len(matrices), 3.6)
     panels = np.atleast_1d(figure.subplots(1, len(matrices)))
     for panel, (name, matrix) in zip(panels, matrices.items(), strict=True):
         panel.imshow(np.asarray(matrix, dtype=float), cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
@@ -229,23 +225,21 @@ def build_system(trained: str, task: FormTask, settings: Mapping[str, Any], *, s
             task.training[0].vectors.shape[1],
             **{name: settings[name] for name in ("size", "layers", "pair_size", "dropout", "vector_dropout")},
         )
-    inject: Any = import_module("rulewright.inject")
     rules = parse_rules(settings["rules"])
     if trained == "end_to_end":
         weight, iterations = settings["initial_weight"], settings["iterations"]
-        return FormSystem(network, inject.LogicLayer(rules, iterations=iterations, initial_weight=weight))
-    return FormSystem(network, penalty=inject.SLrelax(rules) if trained == "slrelax" else None)
+        return FormSystem(network, LogicLayer(rules, iterations=iterations, initial_weight=weight))
+    return FormSystem(network, penalty=SLrelax(rules) if trained == "slrelax" else None)
 
 
 def with_layer(
     system: FormSystem, forms: Sequence[FormFeatures], settings: Mapping[str, Any], tell: Tell
 ) -> FormSystem:
     """Put the rules behind a trained network, with the weight and iterations that give these forms the best F1."""
-    inject: Any = import_module("rulewright.inject")
     rules, truths = parse_rules(settings["rules"]), _truths(forms)
     best, chosen = -1.0, system
     for weight, iterations in product(settings["layer_weights"], settings["layer_iterations"]):
-        layer = inject.LogicLayer(rules, iterations=iterations, initial_weight=weight)
+        layer = LogicLayer(rules, iterations=iterations, initial_weight=weight)
         found = FormSystem(system.network, layer)
         counts = _counted(say(found, forms), truths, settings["threshold"])
         full = _full(counts)

@@ -269,7 +269,7 @@ LABEL, NEXT, SAME_LIST, TOKEN = "label", "next", "samelist", "token"
 """The names that the rules use: the labels of tokens, and the two relations between tokens that are given."""
 
 
-class Head(nn.Module):
+class TaggingHead(nn.Module):
     """The plain head: cross-entropy in training, the best label of each word at the end."""
 
     def loss(self, logits: Tensor, batch: SentenceBatch, *, epoch: int) -> Tensor:
@@ -285,7 +285,7 @@ class Head(nn.Module):
         return logits
 
 
-class ChainHead(Head):
+class ChainHead(TaggingHead):
     """A linear-chain CRF: its likelihood in training, Viterbi at the end."""
 
     def __init__(self, classes: int) -> None:
@@ -301,7 +301,7 @@ class ChainHead(Head):
         return {"": self.chain.decode(logits, batch.mask)}
 
 
-class MeanFieldHead(Head):
+class MeanFieldHead(TaggingHead):
     """A chain by mean field, trained end to end."""
 
     def __init__(self, classes: int, *, iterations: int) -> None:
@@ -314,7 +314,7 @@ class MeanFieldHead(Head):
         return refined
 
 
-class DistilledHead(Head):
+class DistilledHead(TaggingHead):
     """A student p that imitates a teacher q; π grows with the epochs."""
 
     def __init__(self, teacher: ChainTeacher, *, decay: float, limit: float) -> None:
@@ -331,7 +331,7 @@ class DistilledHead(Head):
         return {"q": self.teacher.decode(logits, batch.mask), "p": logits.argmax(-1)}
 
 
-class PenalisedHead(Head):
+class PenalisedHead(TaggingHead):
     """A penalty for broken rules is added in training, ``L + λ·penalty``; at the end the rules are not looked at."""
 
     def __init__(self, penalty: Callable[..., Tensor], *, weight: float, evidence: tuple[str, ...] = (NEXT,)) -> None:
@@ -345,7 +345,7 @@ class PenalisedHead(Head):
         return cross_entropy(logits, batch) + self.weight * penalty
 
 
-class LogicHead(Head):
+class LogicHead(TaggingHead):
     """A layer of rules on the logits, trained end to end."""
 
     def __init__(self, layer: Callable[..., Mapping[str, Tensor]], *, evidence: tuple[str, ...] = (NEXT,)) -> None:
@@ -376,7 +376,7 @@ Tags = tuple[tuple[str, ...], ...]
 class TaggingModel(nn.Module):
     """A tagger and the head on it."""
 
-    def __init__(self, tagger: Tagger, head: Head) -> None:
+    def __init__(self, tagger: Tagger, head: TaggingHead) -> None:
         super().__init__()
         self.tagger, self.head = tagger, head
 

@@ -8,38 +8,171 @@ not mixed with the chance in training; the variant ``layer_trained_list`` trains
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from rulewright.datasets import locate
 from rulewright.errors import unknown_name
+from rulewright.evaluate.bootstrap import FloatArray, paired_bootstrap
 from rulewright.files import read_text, write_text
-from rulewright.io.conll import OUTSIDE, Sentence, bioes_classes, read, to_bioes
+from rulewright.inject import LogicLayer, SLrelax
+from rulewright.io.conll import OUTSIDE, Sentence, bioes_classes, read, spans, to_bioes
 from rulewright.logic import RuleSet, parse_rules
 from rulewright.papers.catalogue import Experiment
-from rulewright.papers.logicmp.sentences import SentenceFeaturizer
-from rulewright.papers.logicmp.tag_rules import broken_adjacent, compared, entity_counts, scores, tag_rules
+from rulewright.papers.logicmp.sentences import SentenceFeaturizer, find_lists
 from rulewright.papers.logicmp.tagger import (
+    LABEL,
     NEXT,
     SAME_LIST,
+    TOKEN,
     ChainHead,
     ChainTeacher,
     DistilledHead,
-    Head,
     LogicHead,
     MeanFieldHead,
     PenalisedHead,
     Tagger,
+    TaggingHead,
     TaggingModel,
     Tags,
     train_tagger,
 )
 from rulewright.training.loop import TrainingProgress, TrainingResult, TrainingSettings
+
+LEARN = "learn"
+
+
+def adjacent_classes(category: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the labels with which a name of a category goes on, and those that go on with one.
+
+    ``label(T) in first <=> label(U) in second`` for ``next(T, U)``: of all pairs of labels it allows just those that
+    BIOES has.
+
+    >>> adjacent_classes("PER")
+    (('B-PER', 'I-PER'), ('I-PER', 'E-PER'))
+    """
+    return (f"B-{category}", f"I-{category}"), (f"I-{category}", f"E-{category}")
+
+
+def tag_rules(categories: Iterable[str], *, weight: float | str = LEARN, lists: bool = False) -> str:
+    """Return the rules in the rule language, each with a weight, or ``"learn"`` for one to be learned.
+
+    The adjacent rule of each category and, with ``lists``, its list rule: one of two tokens in a list is part of a name
+    of this category if and only if the other is.
+
+    >>> print(tag_rules(["PER"], weight=2.5, lists=True))
+    predicate label(token) in {'O', 'B-PER', 'I-PER', 'E-PER', 'S-PER'}.
+    predicate next(token, token).
+    closed next.
+    2.5 next(T, U) => (label(T) in {'B-PER', 'I-PER'} <=> label(U) in {'I-PER', 'E-PER'}).
+    predicate samelist(token, token).
+    closed samelist.
+    2.5 samelist(T, U) => (label(T) in {'B-PER', 'I-PER', 'E-PER', 'S-PER'} <=>
+        label(U) in {'B-PER', 'I-PER', 'E-PER', 'S-PER'}).
+    """
+    names = sorted(set(categories))
+    lines = [f"predicate {LABEL}({TOKEN}) in {_set(bioes_classes(names))}.", *_given(NEXT)]
+    for before, after in map(adjacent_classes, names):
+        lines.append(f"{weight} {NEXT}(T, U) => ({LABEL}(T) in {_set(before)} <=> {LABEL}(U) in {_set(after)}).")
+    if lists:
+        lines += _given(SAME_LIST)
+        for name in names:
+            part = _set([f"{prefix}-{name}" for prefix in "BIES"])
+            lines.append(f"{weight} {SAME_LIST}(T, U) => ({LABEL}(T) in {part} <=>\n    {LABEL}(U) in {part}).")
+    return "\n".join(lines)
+
+
+def broken_adjacent(classes: Sequence[str]) -> Tensor:
+    """Return ``[K, K]``: how many adjacent rules a label and the next one break.
+
+    >>> broken_adjacent(["O", "B-PER", "E-PER"])
+    tensor([[0., 0., 1.],
+            [1., 1., 0.],
+            [0., 0., 1.]])
+    """
+    sets = [adjacent_classes(name) for name in sorted({each[2:] for each in classes} - {""})]
+    counts = [
+        sum((first in before) != (second in after) for before, after in sets)
+        for first, second in product(classes, repeat=2)
+    ]
+    return torch.tensor(counts, dtype=torch.float).view(len(classes), len(classes))
+
+
+def _set(classes: Iterable[str]) -> str:
+    return "{" + ", ".join(f"'{name}'" for name in classes) + "}"
+
+
+def _given(name: str) -> list[str]:
+    return [f"predicate {name}({TOKEN}, {TOKEN}).", f"closed {name}."]
+
+
+TagSequences = Sequence[Sequence[str]]
+
+
+def entity_counts(predicted: TagSequences, sentences: Sequence[Sentence]) -> FloatArray:
+    """Return, for each sentence, the entities that are found rightly, that are predicted and that there are.
+
+    An entity is found if its first and last token and its category are right.
+
+    >>> entity_counts([["B-PER", "E-PER", "S-LOC"]], [Sentence(("a", "b", "c"), tags=("I-PER", "I-PER", "O"))])
+    array([[1., 2., 1.]])
+    """
+    rows = []
+    for tags, sentence in zip(predicted, sentences, strict=True):
+        found, gold = set(spans(tags)), set(spans(sentence.tags))
+        rows.append((len(found & gold), len(found), len(gold)))
+    return np.array(rows, dtype=float).reshape(-1, 3)
+
+
+def scores(predicted: TagSequences, sentences: Sequence[Sentence], *, min_items: int) -> dict[str, Any]:
+    """Score tags on all sentences, and on those with a list; count pairs of adjacent labels that BIOES has not."""
+    counts = entity_counts(predicted, sentences)
+    listed = np.array([bool(find_lists(each.tokens, min_items=min_items)) for each in sentences], dtype=bool)
+    (right, found, there), whole = counts.sum(0), _figures(counts.sum(0, keepdims=True))
+    return {
+        "f1": float(whole["f1"][0]),
+        "precision": float(right / found) if found else 0.0,
+        "recall": float(right / there) if there else 0.0,
+        "f1_lists": float(_figures(counts[listed].sum(0, keepdims=True))["f1"][0]),
+        "list_sentences": int(listed.sum()),
+        "broken_pairs": broken_pairs(predicted),
+    }
+
+
+def compared(first: TagSequences, second: TagSequences, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """Compare the F1 of two predictions by a paired bootstrap over documents."""
+    documents = np.array([each.document for each in sentences])
+
+    def by_document(tags: TagSequences) -> FloatArray:
+        total = np.zeros((documents.max() + 1, 3))
+        np.add.at(total, documents, entity_counts(tags, sentences))
+        return total
+
+    return paired_bootstrap(by_document(first), by_document(second), _figures)["f1"].as_dict()
+
+
+def broken_pairs(predicted: TagSequences) -> int:
+    """Return how many pairs of adjacent labels break an adjacent rule.
+
+    >>> broken_pairs([["B-PER", "O", "S-LOC"], ["B-PER", "E-PER", "E-PER"]])
+    2
+    """
+    classes = bioes_classes({tag[2:] for tags in predicted for tag in tags} - {""})
+    number = {name: place for place, name in enumerate(classes)}
+    broken = (broken_adjacent(classes) > 0).tolist()
+    return sum(broken[number[before]][number[after]] for tags in predicted for before, after in pairwise(tags))
+
+
+def _figures(sums: FloatArray) -> dict[str, FloatArray]:
+    return {"f1": 2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1)}
+
 
 Tell = Callable[[str], None]
 PLAIN = "plain"
@@ -60,7 +193,7 @@ IDENTITY = (
 
 
 @dataclass(frozen=True)
-class Task:
+class TaggingTask:
     """Sentences with BIOES tags to train, select and test on."""
 
     training: tuple[Sentence, ...]
@@ -79,7 +212,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaggingOutcome:
     """What a variant said, by the name of its way to decide, how it was trained, and its rules as they were learned."""
 
     selection: Mapping[str, Tags]
@@ -89,14 +222,14 @@ class Outcome:
     rules: Mapping[str, str]
 
 
-def load_task() -> Task:
+def load_task() -> TaggingTask:
     """Load CoNLL-2003."""
     folder = locate("conll2003")
     parts = [
         tuple(replace(sentence, tags=to_bioes(sentence.tags)) for sentence in read(folder / f"eng.{name}"))
         for name in ("train", "testa", "testb")
     ]
-    return Task(*parts)
+    return TaggingTask(*parts)
 
 
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[str, Any]:
@@ -133,10 +266,10 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
     }
 
 
-def build_head(variant: str, task: Task, settings: Mapping[str, Any]) -> Head:
+def build_head(variant: str, task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
     """Return what a variant puts on the logits of the tagger."""
-    makers: dict[str, Callable[[Task, Mapping[str, Any]], Head]] = {
-        PLAIN: lambda task, settings: Head(),
+    makers: dict[str, Callable[[TaggingTask, Mapping[str, Any]], TaggingHead]] = {
+        PLAIN: lambda task, settings: TaggingHead(),
         "crf": lambda task, settings: ChainHead(len(task.classes)),
         "mean_field_crf": lambda task, settings: MeanFieldHead(len(task.classes), iterations=settings["iterations"]),
         "slrelax": _penalised,
@@ -149,11 +282,11 @@ def build_head(variant: str, task: Task, settings: Mapping[str, Any]) -> Head:
     return makers[variant](task, settings)
 
 
-def build_tagger(task: Task, settings: Mapping[str, Any]) -> Tagger:
+def build_tagger(task: TaggingTask, settings: Mapping[str, Any]) -> Tagger:
     """Return the network that all variants share, with words from scratch or with vectors of MiniLM's pieces."""
     pieces, vectors = None, None
     if settings["vectors"] == "minilm":
-        from rulewright.papers.milr.encoders import PretrainedEncoder
+        from rulewright.papers.encoders import PretrainedEncoder
 
         encoder = PretrainedEncoder.load()
         pieces = encoder.tokenizer.pieces
@@ -166,27 +299,26 @@ def build_tagger(task: Task, settings: Mapping[str, Any]) -> Tagger:
     return Tagger(featurizer, hidden_size=settings["hidden_size"], dropout=settings["dropout"], subwords=vectors)
 
 
-def _penalised(task: Task, settings: Mapping[str, Any]) -> Head:
+def _penalised(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
     rules = parse_rules(tag_rules(task.categories, weight=1))
-    penalty = import_module("rulewright.inject").SLrelax(rules)
-    return PenalisedHead(penalty, weight=settings["slrelax_weight"])
+    return PenalisedHead(SLrelax(rules), weight=settings["slrelax_weight"])
 
 
-def _distilled(task: Task, settings: Mapping[str, Any]) -> Head:
+def _distilled(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
     options = settings["logicdist"]
     teacher = ChainTeacher(broken_adjacent(task.classes), strength=options["strength"])
     return DistilledHead(teacher, decay=options["decay"], limit=options["limit"])
 
 
-def _layered(task: Task, settings: Mapping[str, Any], *, lists: bool) -> Head:
+def _layered(task: TaggingTask, settings: Mapping[str, Any], *, lists: bool) -> TaggingHead:
     rules = parse_rules(tag_rules(task.categories, weight=settings["rule_weight"], lists=lists))
-    layer = import_module("rulewright.inject").LogicLayer(
-        rules, iterations=settings["iterations"], initial_weight=settings["initial_weight"]
-    )
+    layer = LogicLayer(rules, iterations=settings["iterations"], initial_weight=settings["initial_weight"])
     return LogicHead(layer, evidence=(NEXT, SAME_LIST) if lists else (NEXT,))
 
 
-def _outcome(task: Task, settings: Mapping[str, Any], variant: str, seed: int, folder: Path, tell: Tell) -> Outcome:
+def _outcome(
+    task: TaggingTask, settings: Mapping[str, Any], variant: str, seed: int, folder: Path, tell: Tell
+) -> TaggingOutcome:
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     model = TaggingModel(build_tagger(task, settings), build_head(variant, task, settings))
@@ -225,25 +357,24 @@ def _outcome(task: Task, settings: Mapping[str, Any], variant: str, seed: int, f
         for name, sentences in parts.items():
             found = _kept(folder / f"{name}_{LISTS_ADDED}.json", model, sentences)
             kept[name][LISTS_ADDED] = found[""]
-    return Outcome(kept["selection"], kept["test"], result, parameters, rules)
+    return TaggingOutcome(kept["selection"], kept["test"], result, parameters, rules)
 
 
 def _rules_of(model: TaggingModel) -> str:
     return str(getattr(model.head.layer, "rules", ""))
 
 
-def _add_lists(model: TaggingModel, task: Task, settings: Mapping[str, Any], tell: Tell) -> str:
+def _add_lists(model: TaggingModel, task: TaggingTask, settings: Mapping[str, Any], tell: Tell) -> str:
     """Put the list rule of each category behind the learned rules, with the weight that is best on the selection part.
 
     Of equal weights the smallest is taken. Returns all rules with their weights.
     """
     given = parse_rules(_rules_of(model))
-    inject = import_module("rulewright.inject")
     heads: list[tuple[float, LogicHead]] = []
     for weight in sorted(settings["list_weights"]):
         both = parse_rules(tag_rules(task.categories, weight=weight, lists=True))
         rules = RuleSet([*given, *[*both][len(given) :]], predicates=both.predicates, closed=both.closed)
-        layer = inject.LogicLayer(rules, iterations=settings["iterations"])
+        layer = LogicLayer(rules, iterations=settings["iterations"])
         model.head = LogicHead(layer, evidence=(NEXT, SAME_LIST))
         heads.append((_f1(model.predict(task.selection)[""], task.selection), model.head))
         tell(f"list rules of weight {weight:g}: F1 {heads[-1][0]:.4f}")
@@ -263,7 +394,7 @@ def _f1(predicted: Tags, sentences: Sequence[Sentence]) -> float:
     return float(2 * right / max(found + there, 1))
 
 
-def _training_figures(outcome: Outcome, way: str) -> dict[str, Any]:
+def _training_figures(outcome: TaggingOutcome, way: str) -> dict[str, Any]:
     result = outcome.training
     return {
         "parameters": outcome.parameters,

@@ -14,7 +14,7 @@ from rulewright.inject import Change, Decoded, ErrorTypes, RuleDecoder, error_ty
 from rulewright.io.docred import Document, Prediction
 from rulewright.logic import quote
 from rulewright.papers.milr.predictions import DocumentPrediction, Predictions
-from rulewright.papers.milr.tasks import Task
+from rulewright.papers.milr.tasks import MilrTask
 
 Method = Literal["exact", "simplified", "full"]
 
@@ -24,7 +24,7 @@ SMALL_DOCUMENTS = 10
 
 
 @dataclass(frozen=True)
-class Choice:
+class DecodingChoice:
     """What was chosen on the selection documents."""
 
     threshold: float
@@ -73,9 +73,9 @@ def gold_labels(document: Document, relations: Sequence[str]) -> Any:
 
 
 def decode(
-    task: Task,
+    task: MilrTask,
     documents: Sequence[DocumentPrediction],
-    choice: Choice,
+    choice: DecodingChoice,
     *,
     method: Method = "exact",
     workers: int = 1,
@@ -93,7 +93,7 @@ def decode(
     return decoder.decode_batch(margins, threshold=0.5, workers=workers)
 
 
-def compare_methods(task: Task, predictions: Predictions, choice: Choice) -> dict[str, Any]:
+def compare_methods(task: MilrTask, predictions: Predictions, choice: DecodingChoice) -> dict[str, Any]:
     """Decode the test documents with each method, in one process: constraints, seconds and scores.
 
     All of them exactly and simplified; a few small ones also with every constraint written out. ``agrees`` tells
@@ -114,7 +114,7 @@ def compare_methods(task: Task, predictions: Predictions, choice: Choice) -> dic
 
 
 def _measured(
-    task: Task, documents: Sequence[DocumentPrediction], choice: Choice, method: Any
+    task: MilrTask, documents: Sequence[DocumentPrediction], choice: DecodingChoice, method: Any
 ) -> tuple[dict[str, Any], list[float]]:
     titles = {each.title for each in documents}
     started = time.perf_counter()
@@ -140,7 +140,7 @@ def _measured(
 CHANGES_SHOWN = 4
 
 
-def cases(task: Task, results: Sequence[Decoded]) -> dict[str, Any]:
+def cases(task: MilrTask, results: Sequence[Decoded]) -> dict[str, Any]:
     """Choose the test documents whose changes by rules added most and least to what is right.
 
     Of equals, the one with fewer changes is easier to read. ``helped`` and ``harmed`` are None where no document
@@ -159,7 +159,7 @@ def cases(task: Task, results: Sequence[Decoded]) -> dict[str, Any]:
     }
 
 
-def _case(task: Task, document: Document, result: Decoded) -> dict[str, Any]:
+def _case(task: MilrTask, document: Document, result: Decoded) -> dict[str, Any]:
     gold = gold_labels(document, task.relations)
     number = {name: place for place, name in enumerate(task.relations)}
     names = [entity.name for entity in document.entities]
@@ -205,7 +205,7 @@ def readable(rule: str, labels: Mapping[str, str]) -> str:
 DISTANCES = DistanceBuckets("starts")  # the way that the published figures count
 
 
-def scores(task: Task, facts: Sequence[Prediction]) -> dict[str, Any]:
+def scores(task: MilrTask, facts: Sequence[Prediction]) -> dict[str, Any]:
     """Score facts on the test documents.
 
     ``logic`` is over the gold rules, where there are some; ``logic_mined`` over the rules that were mined, which a
@@ -230,7 +230,7 @@ def scores(task: Task, facts: Sequence[Prediction]) -> dict[str, Any]:
     }
 
 
-def by_distance(task: Task, facts: Sequence[Prediction]) -> list[dict[str, object]]:
+def by_distance(task: MilrTask, facts: Sequence[Prediction]) -> list[dict[str, object]]:
     """Score facts on the test documents by how far apart their entities are."""
     found = evaluate_extraction(
         facts, task.test, train_facts=task.train_facts, relations=task.relations, distances=DISTANCES
@@ -238,7 +238,7 @@ def by_distance(task: Task, facts: Sequence[Prediction]) -> list[dict[str, objec
     return [each.as_dict() for each in found.by_distance or ()]
 
 
-def against(task: Task, facts: Sequence[Prediction], other: Sequence[Prediction]) -> dict[str, Any]:
+def against(task: MilrTask, facts: Sequence[Prediction], other: Sequence[Prediction]) -> dict[str, Any]:
     """Compare with other facts on the test documents, by a paired bootstrap."""
     compared = compare_extraction(
         facts, other, task.test, train_facts=task.train_facts, rules=task.gold_rules, relations=task.relations
@@ -250,7 +250,7 @@ def against(task: Task, facts: Sequence[Prediction], other: Sequence[Prediction]
     return found
 
 
-def errors(task: Task, results: Sequence[Decoded]) -> dict[str, dict[str, int]]:
+def errors(task: MilrTask, results: Sequence[Decoded]) -> dict[str, dict[str, int]]:
     """Count the errors that the mined rules reveal on the test documents, and what the decoder made of them."""
     found: list[ErrorTypes] = [
         error_types(result, gold_labels(document, task.relations), task.rules)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rulewright.papers.milr.batches import Batch
-from rulewright.papers.milr.documents import Featurizer
-from rulewright.papers.milr.encoders import Encoder, EntityTags
+from rulewright.papers.documents import DocumentBatch, Featurizer
+from rulewright.papers.encoders import Encoder, EntityTags
 from rulewright.papers.milr.networks import (
     RARE,
     Backbone,
@@ -35,7 +34,7 @@ class PathAttention(nn.Module):
         self.head_asks = nn.Linear(entity_size, 4 * size, bias=False)
         self.tail_asks = nn.Linear(entity_size, 4 * size, bias=False)
 
-    def forward(self, entities: Tensor, edges: Tensor, batch: Batch) -> Tensor:
+    def forward(self, entities: Tensor, edges: Tensor, batch: DocumentBatch) -> Tensor:
         """Attend for all pairs, ``[E, entity_size]`` and symmetric booleans ``[B, n, n]``, ``-> [P, 4·size]``."""
         starts, ends, head_asks, tail_asks = (
             batch.padded(layer(entities)) for layer in (self.start, self.end, self.head_asks, self.tail_asks)
@@ -114,7 +113,7 @@ class Gain(Backbone):
         self.scores = nn.Linear(size, len(featurizer.relations))
         nn.init.constant_(self.scores.bias, RARE)
 
-    def forward(self, batch: Batch) -> PairLogits:
+    def forward(self, batch: DocumentBatch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""
         states = self.encoder(batch).states
         if self.tags is not None:
@@ -146,13 +145,13 @@ class Gain(Backbone):
         return binary_cross_entropy(output.logits, output.batch.labels)
 
 
-def together(batch: Batch) -> Tensor:
+def together(batch: DocumentBatch) -> Tensor:
     """Which mentions stand in one sentence of one document, ``[M, M]``."""
     document, sentence = batch.mention_document, batch.mention_sentence
     return (document[:, None] == document) & (sentence[:, None] == sentence)
 
 
-def mention_edges(batch: Batch) -> Tensor:
+def mention_edges(batch: DocumentBatch) -> Tensor:
     """The graph of mentions (first) and documents (after them) as three matrices whose rows sum to 1 or 0."""
     mentions, documents = len(batch.mention_entity), len(batch.documents)
     same_entity = batch.mention_entity[:, None] == batch.mention_entity
@@ -165,7 +164,7 @@ def mention_edges(batch: Batch) -> Tensor:
     return edges / edges.sum(-1, keepdim=True).clamp(min=1)
 
 
-def entity_edges(batch: Batch) -> Tensor:
+def entity_edges(batch: DocumentBatch) -> Tensor:
     """Which entities are mentioned in one sentence, ``[B, n, n]`` booleans without the diagonal."""
     size = batch.mask.shape[1]
     cell = batch.entity_cell[batch.mention_entity]

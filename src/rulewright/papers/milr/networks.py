@@ -13,16 +13,15 @@ from torch.utils.checkpoint import checkpoint
 
 from rulewright.errors import DataError
 from rulewright.io.docred import Document
-from rulewright.papers.milr.batches import Batch
-from rulewright.papers.milr.documents import DocumentFeatures, Featurizer
-from rulewright.papers.milr.encoders import Encoder
+from rulewright.papers.documents import DocumentBatch, DocumentFeatures, Featurizer
+from rulewright.papers.encoders import Encoder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairLogits:
     """Logits ``[P, R]`` of the ordered pairs of a batch and, where the model has them, thresholds ``[P]``."""
 
-    batch: Batch
+    batch: DocumentBatch
     logits: Tensor
     thresholds: Tensor | None = None
 
@@ -69,7 +68,7 @@ class Backbone(nn.Module, ABC):
         return self.featurizer(documents)
 
     @abstractmethod
-    def forward(self, batch: Batch) -> PairLogits:
+    def forward(self, batch: DocumentBatch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""
 
     @abstractmethod
@@ -127,7 +126,7 @@ class DistanceBilinear(nn.Module):
         bound = (size + distance_size) ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
 
-    def forward(self, entities: Tensor, batch: Batch) -> Tensor:
+    def forward(self, entities: Tensor, batch: DocumentBatch) -> Tensor:
         """Score all ordered pairs, ``[E, size] -> [P, outputs]``."""
         size, table = self.size, self.distance.weight
         mirrored = table.flip(0)  # the class of d_ji is that of d_ij counted from the other end
@@ -158,13 +157,13 @@ def distance_class(distance: Tensor) -> Tensor:
     return DISTANCE_POWERS + torch.sign(distance) * power
 
 
-def mention_starts(states: Tensor, batch: Batch) -> Tensor:
+def mention_starts(states: Tensor, batch: DocumentBatch) -> Tensor:
     """The states ``[M, d]`` of the first piece (the marker, where there is one) of each mention."""
     index = batch.mention_document * states.shape[1] + batch.mention_start
     return states.flatten(0, 1).index_select(0, index)
 
 
-def mention_means(states: Tensor, batch: Batch) -> Tensor:
+def mention_means(states: Tensor, batch: DocumentBatch) -> Tensor:
     """The mean states ``[M, d]`` over the pieces of each mention, ``[B, L, d] -> [M, d]``."""
     widths = batch.mention_end - batch.mention_start
     mention = torch.repeat_interleave(torch.arange(len(widths), device=widths.device), widths)
@@ -176,14 +175,14 @@ def mention_means(states: Tensor, batch: Batch) -> Tensor:
     return total / widths[:, None]
 
 
-def entity_means(mentions: Tensor, batch: Batch) -> Tensor:
+def entity_means(mentions: Tensor, batch: DocumentBatch) -> Tensor:
     """The mean over each entity's mentions, ``[M, …] -> [E, …]``."""
     total = mentions.new_zeros(len(batch.entity_mentions), *mentions.shape[1:])
     total = total.index_add(0, batch.mention_entity, mentions)
     return total / batch.entity_mentions.to(total.dtype).view(-1, *[1] * (mentions.dim() - 1))
 
 
-def entity_logsumexp(mentions: Tensor, batch: Batch) -> Tensor:
+def entity_logsumexp(mentions: Tensor, batch: DocumentBatch) -> Tensor:
     """``log Σ_j exp h_j`` over each entity's mentions, a smooth maximum: ``[M, d] -> [E, d]``."""
     index = batch.mention_entity[:, None].expand_as(mentions)
     highest = mentions.new_full((len(batch.entity_mentions), mentions.shape[1]), float("-inf"))
@@ -192,7 +191,7 @@ def entity_logsumexp(mentions: Tensor, batch: Batch) -> Tensor:
     return highest + torch.log(torch.zeros_like(highest).index_add(0, batch.mention_entity, scaled))
 
 
-def localized_context(states: Tensor, attention: Tensor, batch: Batch) -> Tensor:
+def localized_context(states: Tensor, attention: Tensor, batch: DocumentBatch) -> Tensor:
     """Pool the context that both entities of a pair attend to: ``[U, d]``, one row for each unordered pair.
 
     With ``A_i`` the attention ``[heads, L]`` of entity i (the mean over its mentions), the weight of piece l is
@@ -251,7 +250,7 @@ class Recurrent(Backbone):
         self.scores = DistanceBilinear(encoder.hidden_size, len(featurizer.relations))
         nn.init.constant_(self.scores.bias, RARE)
 
-    def forward(self, batch: Batch) -> PairLogits:
+    def forward(self, batch: DocumentBatch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""
         mentions = mention_means(self.encoder(batch).states, batch)
         entities = self.dropout(entity_means(mentions, batch))
@@ -282,7 +281,7 @@ class Atlop(Backbone):
         with torch.no_grad():
             self.scores.linear.bias[0] = -RARE
 
-    def forward(self, batch: Batch) -> PairLogits:
+    def forward(self, batch: DocumentBatch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""
         encoded = self.encoder(batch, with_attention=True)
         entities = entity_logsumexp(mention_starts(encoded.states, batch).float(), batch)

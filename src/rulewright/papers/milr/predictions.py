@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rulewright.errors import DataError, ParseError
 from rulewright.files import read_bytes, write_bytes
 from rulewright.io.docred import Document
-from rulewright.papers.milr.batches import NOT_A_PAIR, collate, passes
+from rulewright.papers.documents import NOT_A_PAIR, collate, passes
 from rulewright.papers.milr.networks import Backbone
 from rulewright.papers.milr.training import Precision, autocast
 

@@ -19,9 +19,8 @@ from rulewright.evaluate.extraction import evaluate_extraction
 from rulewright.inject import ConsistencyLoss
 from rulewright.io.docred import Prediction
 from rulewright.papers.catalogue import Experiment
-from rulewright.papers.milr.build import build_model, default_settings
 from rulewright.papers.milr.decoding import (
-    Choice,
+    DecodingChoice,
     against,
     by_distance,
     cases,
@@ -34,15 +33,15 @@ from rulewright.papers.milr.decoding import (
     thresholded,
 )
 from rulewright.papers.milr.predictions import Predictions, best_threshold, predict
-from rulewright.papers.milr.tasks import Task, load_task
-from rulewright.papers.milr.training import train_extractor
+from rulewright.papers.milr.tasks import MilrTask, load_task
+from rulewright.papers.milr.training import build_model, default_settings, train_extractor
 from rulewright.training.loop import TrainingProgress
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedExtractor:
     """What a network says of the selection and test documents, with the time it took to train."""
 
     selection: Predictions
@@ -122,7 +121,9 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell, workers:
     }
 
 
-def _trained(task: Task, settings: Mapping[str, Any], seed: int, folder: Path, with_loss: bool, tell: Tell) -> Trained:
+def _trained(
+    task: MilrTask, settings: Mapping[str, Any], seed: int, folder: Path, with_loss: bool, tell: Tell
+) -> TrainedExtractor:
     place = folder / ("loss" if with_loss else "plain")
     place.mkdir(parents=True, exist_ok=True)
     model = build_model(settings["backbone"], task.training, relations=task.relations, seed=seed)
@@ -155,7 +156,7 @@ def _trained(task: Task, settings: Mapping[str, Any], seed: int, folder: Path, w
         if not file.exists():
             predict(model, documents).save(file)
         kept[name] = Predictions.load(file)
-    return Trained(
+    return TrainedExtractor(
         kept["selection"],
         kept["test"],
         sum(weights.numel() for weights in model.parameters()),
@@ -164,20 +165,20 @@ def _trained(task: Task, settings: Mapping[str, Any], seed: int, folder: Path, w
     )
 
 
-def _consistency_loss(task: Task, settings: Mapping[str, Any]) -> ConsistencyLoss:
+def _consistency_loss(task: MilrTask, settings: Mapping[str, Any]) -> ConsistencyLoss:
     eta = {int(length): slack for length, slack in settings["loss_eta"].items()}
     return ConsistencyLoss(task.rules, relations=task.relations, form=settings["loss_form"], eta=eta)
 
 
 def _selection_scores(
-    task: Task, settings: Mapping[str, Any], predictions: Predictions, threshold: float, workers: int
-) -> list[tuple[Choice, float]]:
+    task: MilrTask, settings: Mapping[str, Any], predictions: Predictions, threshold: float, workers: int
+) -> list[tuple[DecodingChoice, float]]:
     """Return F1 on the selection documents for every τ and k of the grid."""
     found = []
     documents = predictions.documents
     for tau in settings["taus"]:
         for k in settings["ks"]:
-            choice = Choice(threshold, tau, k)
+            choice = DecodingChoice(threshold, tau, k)
             results = decode(task, documents, choice, workers=workers)
             facts = labelled(documents, [each.labels for each in results], task.relations)
             found.append((choice, evaluate_extraction(facts, task.selection, relations=task.relations).f1))

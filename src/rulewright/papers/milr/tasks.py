@@ -20,7 +20,7 @@ SELECTION_SHARE = {"dwie": 18, "redocred": 50}
 
 
 @dataclass(frozen=True)
-class Task:
+class MilrTask:
     """A data set made ready: ``rules`` are mined, ``gold_rules`` judge consistency where there are some.
 
     ``labels`` are readable names of relations, where those in the data are not.
@@ -43,7 +43,7 @@ class Task:
         return {name: counts[name] for name in self.relations}
 
 
-def load_task(name: str, *, min_confidence: float) -> Task:
+def load_task(name: str, *, min_confidence: float) -> MilrTask:
     """Load a task: ``dwie`` or ``redocred``."""
     makers = {"dwie": _dwie, "redocred": _redocred}
     if name not in makers:
@@ -51,13 +51,13 @@ def load_task(name: str, *, min_confidence: float) -> Task:
     return makers[name](min_confidence)
 
 
-def _dwie(min_confidence: float) -> Task:
+def _dwie(min_confidence: float) -> MilrTask:
     """Train on 80 documents of dev and select on 18, by title; the rules come from train, which has no text."""
     folder = locate("dwie")
     by_title = sorted(docred.read_documents(folder / "dev.json"), key=lambda document: document.title)
     cut = len(by_title) - SELECTION_SHARE["dwie"]
     annotated = docred.read_documents(folder / "train_annotations_notext.json")
-    return Task(
+    return MilrTask(
         "dwie",
         tuple(by_title[:cut]),
         tuple(by_title[cut:]),
@@ -69,13 +69,13 @@ def _dwie(min_confidence: float) -> Task:
     )
 
 
-def _redocred(min_confidence: float) -> Task:
+def _redocred(min_confidence: float) -> MilrTask:
     """Train on 450 documents of dev, whose facts also give the rules, and select on the other 50."""
     folder = locate("redocred")
     documents = docred.read_documents(folder / "dev_revised.json")
     cut = len(documents) - SELECTION_SHARE["redocred"]
     meta = folder.parent / "docred_meta"
-    return Task(
+    return MilrTask(
         "redocred",
         documents[:cut],
         documents[cut:],

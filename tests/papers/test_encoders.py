@@ -7,9 +7,8 @@ import torch
 from papers.milr.tiny import RELATIONS, TYPES, random_document, tiny_bert
 
 from rulewright.errors import DataError, FileError, MissingExtraError
-from rulewright.papers.milr.batches import collate
-from rulewright.papers.milr.documents import Featurizer
-from rulewright.papers.milr.encoders import (
+from rulewright.papers.documents import Featurizer, collate
+from rulewright.papers.encoders import (
     MINILM_PACKAGE,
     PretrainedEncoder,
     Windows,

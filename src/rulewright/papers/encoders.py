@@ -1,4 +1,4 @@
-"""What every encoder offers: pieces for words, and states (with attention, where it has any) for pieces."""
+"""Encoders of documents: pieces for words, and states (with attention, where there is any) for pieces."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from rulewright.errors import DataError, FileError, MissingExtraError
 from rulewright.io.docred import Document
-from rulewright.papers.milr.batches import Batch
-from rulewright.papers.milr.documents import FIRST_TYPE, Tokenizer
+from rulewright.papers.documents import FIRST_TYPE, DocumentBatch, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Encoder(nn.Module, ABC):
     sees_entities: bool  # whether types and coreference are part of the input already
 
     @abstractmethod
-    def forward(self, batch: Batch, *, with_attention: bool = False) -> Encoded:
+    def forward(self, batch: DocumentBatch, *, with_attention: bool = False) -> Encoded:
         """Encode the pieces of a batch."""
 
 
@@ -56,7 +55,7 @@ class EntityTags(nn.Module):
         self.coreferences = nn.Embedding(1 + ENTITIES, coreference_size)
         self.size = type_size + coreference_size
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: DocumentBatch) -> Tensor:
         """Embed the tags of all pieces."""
         return torch.cat(
             [self.types(batch.piece_type), self.coreferences(batch.piece_coreference.clamp(max=ENTITIES))], -1
@@ -115,7 +114,7 @@ class WordEncoder(Encoder):
         self.project = nn.Linear(hidden_size * (1 + bidirectional), hidden_size)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, batch: Batch, *, with_attention: bool = False) -> Encoded:
+    def forward(self, batch: DocumentBatch, *, with_attention: bool = False) -> Encoded:
         """Encode the words of a batch."""
         if with_attention:
             raise DataError("an LSTM has no attention; choose a transformer as encoder")
@@ -335,7 +334,7 @@ class PretrainedEncoder(Encoder):
                 transformers.utils.logging.enable_progress_bar()
         return cls(model, tokenizer, overlap=overlap, freeze_layers=freeze_layers)
 
-    def forward(self, batch: Batch, *, with_attention: bool = False) -> Encoded:
+    def forward(self, batch: DocumentBatch, *, with_attention: bool = False) -> Encoded:
         """Encode the pieces of a batch."""
         windows = Windows.over(
             batch.lengths,

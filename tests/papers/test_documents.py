@@ -6,9 +6,8 @@ from papers.milr.tiny import RELATIONS, TYPES, permuted, random_document, tiny_b
 
 from rulewright.errors import DataError
 from rulewright.io.docred import Document, Entity, Fact, Mention
-from rulewright.papers.milr.batches import collate
-from rulewright.papers.milr.documents import FIRST_TYPE, UNKNOWN_TYPE, Featurizer
-from rulewright.papers.milr.encoders import PretrainedEncoder, WordTokenizer
+from rulewright.papers.documents import FIRST_TYPE, UNKNOWN_TYPE, Featurizer, collate
+from rulewright.papers.encoders import PretrainedEncoder, WordTokenizer
 
 
 def entity(*places, name="x", kind="LOC"):
