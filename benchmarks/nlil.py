@@ -22,12 +22,10 @@ from measure import best_of, machine, peak_memory, print_table, save
 from rulewright import KnowledgeBase, datasets
 from rulewright.data import Domain
 from rulewright.errors import RulewrightError
-from rulewright.learn.nlil.choices import choices_of
+from rulewright.learn.nlil.choices import RuleShape, choose_predicates
 from rulewright.learn.nlil.facts import FactGraph
-from rulewright.learn.nlil.frontier import Reach, evaluate
-from rulewright.learn.nlil.generator import Generator, Shape
-from rulewright.learn.nlil.questions import Questions, Task
-from rulewright.learn.nlil.training import reach_of
+from rulewright.learn.nlil.generator import Generator, score_questions
+from rulewright.learn.nlil.questions import LearningTask
 from rulewright.logic import PredicateDeclaration
 
 STEPS = 2
@@ -37,33 +35,33 @@ LENGTHS = (2, 4, 8, 16, 32)
 def graph_of(entities: int, degree: float = 3.0, relations: int = 10, seed: int = 0) -> KnowledgeBase:
     """Return a random graph with a unary target and a unary predicate beside it."""
     random = np.random.default_rng(seed)
-    each = round(entities * degree / relations)
+    facts = round(entities * degree / relations)
     columns = {
-        f"r{number}": [random.integers(entities, size=each, dtype=np.int32) for _ in range(2)]
-        for number in range(relations)
+        f"r{relation}": [random.integers(entities, size=facts, dtype=np.int32) for _ in range(2)]
+        for relation in range(relations)
     }
     columns |= {name: [random.permutation(entities)[: entities // 5].astype(np.int32)] for name in ("target", "mark")}
-    declared = [PredicateDeclaration(name, ("entity",) * len(each)) for name, each in columns.items()]
-    names = [f"e{number}" for number in range(entities)]
+    declared = [PredicateDeclaration(name, ("entity",) * len(arguments)) for name, arguments in columns.items()]
+    names = [f"e{entity}" for entity in range(entities)]
     return KnowledgeBase.from_columns({"entity": Domain("entity", names)}, declared, columns)
 
 
 class Epoch:
     """One epoch of training a generator, as the learner does it."""
 
-    def __init__(self, kb: KnowledgeBase, shape: Shape, questions: int = 1024, batch: int = 256) -> None:
+    def __init__(self, kb: KnowledgeBase, shape: RuleShape, questions: int = 1024, batch: int = 256) -> None:
         torch.manual_seed(0)
-        self.task = Task.of(FactGraph(kb), ("target",))
-        every = self.task.asked_of_all()
+        self.task = LearningTask.for_targets(FactGraph(kb), ("target",))
+        every = self.task.all_questions()
         some = np.sort(np.random.default_rng(0).permutation(len(every))[:questions])
-        self.questions: Questions = every.part(some)
-        self.batch, self.shape = batch, shape
+        self.questions = every.take(some)
+        self.batch = batch
         weights = np.ones(self.questions.truth.shape)
-        choices = choices_of(
+        choices = choose_predicates(
             self.task, self.questions, weights, shape, slots=1, seeds=0, most=30, max_edges=None, seed=0
         )
         self.generator = Generator(choices, shape)
-        self.reach: Reach = reach_of(self.task, choices, shape, None, 0)
+        self.builder = choices.builder(self.task, shape)
         self.optimizer = torch.optim.Adam(self.generator.parameters())
         self.touched = 0
 
@@ -72,9 +70,9 @@ class Epoch:
         self.touched = 0
         for low in range(0, len(self.questions), self.batch):
             rows = np.arange(low, min(low + self.batch, len(self.questions)))
-            evidence = self.reach.evidence(self.questions.part(rows).arguments, self.task.hidden)
-            self.touched += evidence.touched
-            odds = self.generator.log_odds(evaluate(self.generator(), evidence))
+            evidence = self.builder.build(self.questions.take(rows).arguments, self.task.hidden)
+            self.touched += evidence.n_touched
+            odds = self.generator.log_odds(score_questions(self.generator(), evidence))
             truth = torch.from_numpy(self.questions.truth[rows]).float()
             loss = torch.nn.functional.binary_cross_entropy_with_logits(odds, truth)
             self.optimizer.zero_grad()
@@ -89,8 +87,8 @@ def lengths(runs: int) -> None:
     first: list[float] = []
     for length in LENGTHS:
         levels = math.ceil(math.log2(length / STEPS))
-        ours = Epoch(kb, Shape(steps=STEPS, levels=levels, combinations=4))
-        chain = Epoch(kb, Shape(steps=length, levels=0))
+        ours = Epoch(kb, RuleShape(steps=STEPS, levels=levels, combinations=4))
+        chain = Epoch(kb, RuleShape(steps=length, levels=0))
         ours()
         chain()
         times = [best_of(runs, ours), best_of(runs, chain)]
@@ -102,7 +100,7 @@ def lengths(runs: int) -> None:
 
 def batches(runs: int) -> None:
     """Print the cost of an epoch on growing graphs of one degree, and on one graph of growing degree."""
-    shape = Shape(steps=2, levels=1)
+    shape = RuleShape(steps=2, levels=1)
     rows = []
     for entities, degree in ((10_000, 3.0), (100_000, 3.0), (1_000_000, 3.0), (10_000, 6.0), (10_000, 12.0)):
         epoch = Epoch(graph_of(entities, degree), shape)

@@ -14,9 +14,10 @@ for number in range(80):  # small scenes: people wear things and ride things; so
     if random.random() < 0.05:
         model[hat] = "bag"  # the model makes mistakes, and these have no reason in the scene
 
-found = rw.explain_classifier(rw.KnowledgeBase.from_facts(facts), model, levels=0, layers=1, rounds=2, epochs=15)
-print(found)
-name, rules = found.of("bike3")
+learner = rw.NLILLearner(levels=0, layers=1, rounds=2, epochs=15)
+explanation = rw.explain_classifier(rw.KnowledgeBase.from_facts(facts), model, learner)
+print(explanation)
+name, rules = explanation.explain("bike3")
 print(f"\nbike3 is a {name}, since")
 for rule in rules[:3]:
     print(" ", rule)

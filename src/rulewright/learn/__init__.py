@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rulewright.learn.markov.marginals import Marginal as Marginal
     from rulewright.learn.markov.marginals import Marginals as Marginals
     from rulewright.learn.miner import RuleMiner as RuleMiner
-    from rulewright.learn.nlil.explain import Explanation as Explanation
+    from rulewright.learn.nlil.explain import ClassifierExplanation as ClassifierExplanation
     from rulewright.learn.nlil.explain import explain_classifier as explain_classifier
     from rulewright.learn.nlil.learner import NLILLearner as NLILLearner
     from rulewright.learn.path_mixture.learner import PathMixture as PathMixture
@@ -26,7 +26,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "markov.learner": "MarkovLogic",
         "markov.marginals": "Marginal Marginals",
         "miner": "RuleMiner",
-        "nlil.explain": "Explanation explain_classifier",
+        "nlil.explain": "ClassifierExplanation explain_classifier",
         "nlil.learner": "NLILLearner",
         "path_mixture.learner": "PathMixture",
     },

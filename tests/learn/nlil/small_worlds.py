@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
-from rulewright.learn.nlil.facts import Vocabulary
-from rulewright.learn.nlil.frontier import Attentions
+from rulewright.learn.nlil.facts import StatementCodes, Vocabulary
+from rulewright.learn.nlil.generator import Attentions
 from rulewright.logic import PredicateDeclaration
 
 SIZE = 5
@@ -20,14 +20,14 @@ def graphs(draw: st.DrawFn) -> KnowledgeBase:
         [PredicateDeclaration(name, ("entity",)) for name in ("a", "b")]
         + [PredicateDeclaration(name, ("entity", "entity")) for name in ("p", "q")]
     )
-    for number in range(SIZE):
-        builder.add("a" if number % 2 else "b", [str(number)])
-    places = st.integers(0, SIZE - 1)
+    for entity in range(SIZE):
+        builder.add("a" if entity % 2 else "b", [str(entity)])
+    entities = st.integers(0, SIZE - 1)
     for name in ("a", "b"):
-        for one in draw(st.sets(places, max_size=4)):
+        for one in draw(st.sets(entities, max_size=4)):
             builder.add(name, [str(one)])
     for name in ("p", "q"):
-        for one, other in draw(st.sets(st.tuples(places, places), max_size=8)):
+        for one, other in draw(st.sets(st.tuples(entities, entities), max_size=8)):
             builder.add(name, [str(one), str(other)])
     return builder.build()
 
@@ -36,9 +36,9 @@ def random_attentions(
     kb: KnowledgeBase, arity: int, *, seed: int, groups: int = 2, chains: int = 2, steps: int = 2, levels: int = 2
 ) -> Attentions:
     """Return attentions of random logits, in double precision."""
-    vocabulary = Vocabulary.of(kb)
+    vocabulary = Vocabulary.from_facts(kb)
     random = torch.Generator().manual_seed(seed)
-    statements = vocabulary.marks if arity == 1 else 2 * len(vocabulary.binary) + 2 * vocabulary.marks
+    statements = len(StatementCodes(arity, vocabulary))
 
     def soft(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=random, dtype=torch.float64).mul(2).softmax(-1)
@@ -48,7 +48,7 @@ def random_attentions(
         combined.append((soft(groups, 3, 2 * below), soft(groups, 3, 2 * below)))
         below = 3
     return Attentions(
-        soft(groups, chains, steps, vocabulary.operators),
+        soft(groups, chains, steps, vocabulary.n_operators),
         soft(groups, statements, 1 + steps * chains),
         soft(groups, statements, 1 + steps * chains) if arity == 2 else None,
         tuple(combined),

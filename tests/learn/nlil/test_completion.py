@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learn.nlil.small_worlds import SIZE, graphs, random_attentions
-from learn.nlil.test_formulas import engine_says, without
+from learn.nlil.test_formulas import engine_says, hide_facts
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.nlil.completion import NLILCompletion
-from rulewright.learn.nlil.facts import FactGraph
-from rulewright.learn.nlil.formulas import Reader, Writer, drawn
-from rulewright.learn.nlil.frontier import Reach
-from rulewright.learn.nlil.questions import Task, with_wrong_pairs
+from rulewright.learn.nlil.facts import FactGraph, StatementCodes
+from rulewright.learn.nlil.formulas import RuleReader, RuleWriter, make_sampler
+from rulewright.learn.nlil.questions import LearningTask, add_wrong_pairs
 from rulewright.learn.nlil.selection import PairCounter
 from rulewright.reason.rank import RuleRanker
 
@@ -30,37 +29,39 @@ QUICK = {"slots": 5, "layers": 1, "width": 16, "epochs": 4, "rounds": 1, "rate":
 def test_pairs_are_counted_as_the_engine_counts_them(kb: KnowledgeBase, seed: int) -> None:
     if not kb.count("p"):
         return
-    task = Task.of(FactGraph(kb), ("p",))
-    facts = task.facts(kb)
-    counter = PairCounter(task, (facts[0], facts[1]), most=100, seed=0)
-    writer = Writer("p", task.graph.vocabulary, counter._numbers)
-    reader = Reader(task.graph.vocabulary, counter._numbers, task.hidden)
-    random = np.random.default_rng(seed)
-    read = reader.read(random_attentions(kb, 2, seed=seed, groups=4, levels=1, steps=1), lambda: drawn(random))
+    task = LearningTask.for_targets(FactGraph(kb), ("p",))
+    facts = task.target_facts()
+    counter = PairCounter(task, facts, most=100, seed=0)
+    codes = StatementCodes(2, task.graph.vocabulary)
+    writer = RuleWriter("p", codes)
+    attentions = random_attentions(kb, 2, seed=seed, groups=4, levels=1, steps=1)
+    read = RuleReader(codes, task.hidden).read(attentions, make_sampler(np.random.default_rng(seed)))
     rules = {
-        (0, each)
+        (0, conjunction)
         for formula in read
-        for each in formula
-        if writer.why_not(each) is None and any(x.left is not None and x.right is not None and s for x, s in each)
+        for conjunction in formula
+        if writer.why_not(conjunction) is None and any(x.is_joining and positive for x, positive in conjunction)
     }
     known = set(zip(*(column.tolist() for column in facts), strict=True))
-    for rule in counter.counted(rules, Reach(task.graph, steps=1, arity=2)):
-        written = writer.rule(rule.conjunction)
-        asked = [(first, second) for first in counter.firsts.tolist() for second in range(SIZE)]
-        right = [each for each in asked if each in known and engine_says(written, without(kb, task.hidden, each), each)]
-        wrong = [each for each in asked if each not in known and engine_says(written, kb, each)]
-        assert (rule.support, rule.fired) == (len(right), len(right) + len(wrong)), str(written)
+    for rule in counter.count(rules):
+        written = writer.write(rule.conjunction)
+        pairs = [(first, second) for first in counter.firsts.tolist() for second in range(SIZE)]
+        right = [
+            pair for pair in pairs if pair in known and engine_says(written, hide_facts(kb, task.hidden, pair), pair)
+        ]
+        wrong = [pair for pair in pairs if pair not in known and engine_says(written, kb, pair)]
+        assert (rule.support, rule.body_count) == (len(right), len(right) + len(wrong)), str(written)
 
 
 def test_wrong_pairs_are_no_facts() -> None:
     kb = KnowledgeBase.from_triples((str(i), "next", str((i + 1) % 20)) for i in range(20))
-    task = Task.of(FactGraph(kb), ("next",))
-    facts = task.facts(kb)
+    task = LearningTask.for_targets(FactGraph(kb), ("next",))
+    facts = task.target_facts()
     none = tuple(np.zeros(0, dtype=np.int64) for _ in range(2))
-    asked = with_wrong_pairs(facts, facts, task.graph, ratio=4, seed=0, false=none)
+    questions = add_wrong_pairs(facts, facts, task.graph, ratio=4, seed=0, false=none)
     known = set(zip(*(column.tolist() for column in facts), strict=True))
-    pairs = list(zip(*(column.tolist() for column in asked.arguments), strict=True))
-    assert all((pair in known) == bool(true) for pair, true in zip(pairs, asked.truth[:, 0], strict=True))
+    pairs = list(zip(*(column.tolist() for column in questions.arguments), strict=True))
+    assert all((pair in known) == bool(true) for pair, true in zip(pairs, questions.truth[:, 0], strict=True))
     assert 20 < len(pairs) <= 100
 
 
@@ -102,7 +103,9 @@ def test_marks_take_no_part_in_chains() -> None:
 
 
 def test_wrong_options_are_named() -> None:
-    with pytest.raises(DataError, match="unknown option 'colour'"):
-        NLILCompletion(colour=1)
-    with pytest.raises(DataError, match="levels must be 0, got 1"):
-        NLILCompletion(levels=1)
+    with pytest.raises(TypeError, match="colour"):
+        NLILCompletion(colour=1)  # type: ignore[call-arg]
+    with pytest.raises(DataError, match="slots must be >= 1, got 0"):
+        NLILCompletion(slots=0)
+    with pytest.raises(DataError, match="questions must be >= 1, got 0"):
+        NLILCompletion(questions=0)

@@ -8,6 +8,7 @@ from learn.nlil.test_learner import QUICK, scenes
 
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.learn.nlil.explain import explain_classifier
+from rulewright.learn.nlil.learner import NLILLearner
 
 
 def test_rules_reproduce_a_model_and_not_the_truth() -> None:
@@ -16,25 +17,25 @@ def test_rules_reproduce_a_model_and_not_the_truth() -> None:
     labels = kb.domains["entity"].labels
     hats = set(labels[kb.columns("hat")[0]])
     shirts = set(labels[kb.columns("shirt")[0]])
-    model = {each: "halo" if each in hats else "cloth" if each in shirts else "wearer" for each in labels}
-    found = explain_classifier(kb, model, **QUICK)
-    assert found.classes == ("cloth", "halo", "wearer")
-    assert found.measured_on == "held out"
-    assert found.fidelity > 0.95
-    assert found.agreed > 0.95
-    name, rules = found.of("w0h0")
+    model = {label: "halo" if label in hats else "cloth" if label in shirts else "wearer" for label in labels}
+    explanation = explain_classifier(kb, model, NLILLearner(**QUICK))
+    assert explanation.classes == ("cloth", "halo", "wearer")
+    assert explanation.measured_on == "held out"
+    assert explanation.fidelity > 0.95
+    assert explanation.agreed > 0.95
+    name, rules = explanation.explain("w0h0")
     assert name == "halo"
     assert rules
     assert all(rule.head.predicate == "halo" for rule in rules)
-    assert str(found).startswith(f"{len(found.rules)} rules give")
+    assert str(explanation).startswith(f"{len(explanation.rules)} rules give")
 
 
 def test_a_noisy_model_is_explained_as_far_as_it_is_regular() -> None:
     kb = scenes(40)
     random = np.random.default_rng(0)
-    model = {each: str(random.choice(["one", "two"])) for each in kb.domains["entity"].labels}
-    found = explain_classifier(kb, model, **{**QUICK, "rounds": 1, "epochs": 5})
-    assert found.fidelity < 0.8
+    model = {label: str(random.choice(["one", "two"])) for label in kb.domains["entity"].labels}
+    explanation = explain_classifier(kb, model, NLILLearner(**{**QUICK, "rounds": 1, "epochs": 5}))
+    assert explanation.fidelity < 0.8
 
 
 def test_predictions_that_cannot_be_explained() -> None:

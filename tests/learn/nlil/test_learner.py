@@ -10,7 +10,7 @@ import pytest
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.data.generators import even_successor
 from rulewright.engine import Engine
-from rulewright.errors import DataError, UnknownNameError
+from rulewright.errors import DataError, NotFittedError, UnknownNameError
 from rulewright.learn.nlil.learner import NLILLearner
 from rulewright.logic import PredicateDeclaration, RuleSet, parse_rules
 
@@ -154,11 +154,11 @@ def test_a_graph_of_one_node() -> None:
     [
         ({"slots": 0}, "slots must be >= 1, got 0"),
         ({"levels": -1}, "levels must be >= 0, got -1"),
-        ({"sharpest": 0.0}, "sharpest is the last temperature"),
+        ({"sharpest": 0.0}, r"sharpest must lie in \(0, 1\], got 0.0"),
         ({"held_out": 1.0}, "held_out must lie in"),
         ({"truth": "maybe"}, "truth must be"),
         ({"width": 30}, "width must be a multiple of heads"),
-        ({"colour": 1}, "unknown option 'colour'; known: .*slots"),
+        ({"targets": "even"}, "targets must be a list of names"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:
@@ -167,9 +167,9 @@ def test_wrong_options_are_named(options: dict[str, object], message: str) -> No
 
 
 def test_fit_comes_first() -> None:
-    with pytest.raises(DataError, match="fit"):
+    with pytest.raises(NotFittedError, match="fit"):
         NLILLearner(exclusive=True).classify()
     with pytest.raises(DataError, match="exclusive=True"):
         NLILLearner().classify()
-    with pytest.raises(DataError, match="fit"):
+    with pytest.raises(NotFittedError, match="fit"):
         NLILLearner().scores("p", [np.zeros(1, dtype=np.int64)])

@@ -11,19 +11,23 @@ from learn.nlil.plain_space import score
 from learn.nlil.small_worlds import SIZE, graphs, random_attentions
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
-from rulewright.learn.nlil.facts import FactGraph, Hidden
-from rulewright.learn.nlil.frontier import Reach, evaluate
+from rulewright.learn.nlil.facts import FactGraph, HiddenFacts
+from rulewright.learn.nlil.frontier import EvidenceBuilder
+from rulewright.learn.nlil.generator import score_questions
 from rulewright.logic import PredicateDeclaration
+from rulewright.logic.chain import encode_step
 
 
 @settings(max_examples=25)
 @given(kb=graphs(), seed=st.integers(0, 1000), truth=st.sampled_from(["exponential", "paper"]))
 def test_scores_about_one_entity_are_those_of_dense_matrices(kb: KnowledgeBase, seed: int, truth: str) -> None:
     attentions = random_attentions(kb, 1, seed=seed)
-    hidden = Hidden(marks=(1,) if seed % 2 else (1, 2))
-    asked = np.arange(SIZE)
-    found = evaluate(attentions, Reach(FactGraph(kb), steps=2, arity=1).evidence([asked], hidden), truth)  # type: ignore[arg-type]
-    wanted = [score(attentions, kb, hidden, (int(each),), truth) for each in asked]
+    hidden = HiddenFacts(marks=(1,) if seed % 2 else (1, 2))
+    entities = np.arange(SIZE)
+    found = score_questions(
+        attentions, EvidenceBuilder(FactGraph(kb), steps=2, arity=1).build([entities], hidden), truth
+    )  # type: ignore[arg-type]
+    wanted = [score(attentions, kb, hidden, (int(entity),), truth) for entity in entities]
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-9)
 
 
@@ -31,10 +35,12 @@ def test_scores_about_one_entity_are_those_of_dense_matrices(kb: KnowledgeBase, 
 @given(kb=graphs(), seed=st.integers(0, 1000), truth=st.sampled_from(["exponential", "paper"]))
 def test_scores_about_two_entities_are_those_of_dense_matrices(kb: KnowledgeBase, seed: int, truth: str) -> None:
     attentions = random_attentions(kb, 2, seed=seed, levels=1)
-    hidden = Hidden(step=1 + 2 * (seed % 2), pair=seed % 3 == 0)
+    hidden = HiddenFacts(step=encode_step(seed % 2), pair=seed % 3 == 0)
     random = np.random.default_rng(seed)
     asked = random.integers(0, SIZE, (2, 6))
-    found = evaluate(attentions, Reach(FactGraph(kb), steps=2, arity=2).evidence(list(asked), hidden), truth)  # type: ignore[arg-type]
+    found = score_questions(
+        attentions, EvidenceBuilder(FactGraph(kb), steps=2, arity=2).build(list(asked), hidden), truth
+    )  # type: ignore[arg-type]
     wanted = [score(attentions, kb, hidden, (int(one), int(other)), truth) for one, other in asked.T]
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-9)
 
@@ -59,7 +65,9 @@ def test_worlds_packed_together_score_as_each_alone() -> None:
 
     def scores(kb: KnowledgeBase, world: str) -> torch.Tensor:
         asked = np.array([kb.domains["entity"].index_of(f"{world}{number}") for number in range(sizes[world])])
-        return evaluate(attentions, Reach(FactGraph(kb), steps=2, arity=1).evidence([asked], Hidden(marks=(1, 2))))
+        return score_questions(
+            attentions, EvidenceBuilder(FactGraph(kb), steps=2, arity=1).build([asked], HiddenFacts(marks=(1, 2)))
+        )
 
     for world in "xyz":
         torch.testing.assert_close(scores(together, world), scores(scenes(world), world))
@@ -71,18 +79,18 @@ def test_gradients_reach_every_attention() -> None:
     )
     attentions = random_attentions(kb, 2, seed=1)
     tensors = [attentions.operators, attentions.first, attentions.second, attentions.output, *attentions.levels[0]]
-    for each in tensors:
-        assert each is not None
-        each.requires_grad_()
-    evidence = Reach(FactGraph(kb), steps=2, arity=2).evidence([np.arange(6), (np.arange(6) + 2) % 6])
-    evaluate(attentions, evidence).sum().backward()
-    assert all(each is not None and each.grad is not None and float(each.grad.abs().sum()) > 0 for each in tensors)
+    for attention in tensors:
+        assert attention is not None
+        attention.requires_grad_()
+    evidence = EvidenceBuilder(FactGraph(kb), steps=2, arity=2).build([np.arange(6), (np.arange(6) + 2) % 6])
+    score_questions(attentions, evidence).sum().backward()
+    assert all(t is not None and t.grad is not None and float(t.grad.abs().sum()) > 0 for t in tensors)
 
 
 def test_work_grows_with_the_steps_touched_and_not_with_the_graph() -> None:
     def touched(size: int) -> int:
         kb = KnowledgeBase.from_triples((str(i), "next", str(i + 1)) for i in range(size))
-        return Reach(FactGraph(kb), steps=2, arity=1).evidence([np.arange(5)]).touched
+        return EvidenceBuilder(FactGraph(kb), steps=2, arity=1).build([np.arange(5)]).n_touched
 
     assert touched(20) == touched(2000)
 
@@ -91,6 +99,8 @@ def test_work_grows_with_the_steps_touched_and_not_with_the_graph() -> None:
 def test_a_graph_of_one_node_has_no_evidence(arity: int) -> None:
     kb = KnowledgeBase.from_facts([("p", "0", "0"), ("q", "0", "0"), ("a", "0"), ("b", "0")])
     attentions = random_attentions(kb, arity, seed=0)
-    found = evaluate(attentions, Reach(FactGraph(kb), steps=2, arity=arity).evidence([np.zeros(1, dtype=int)] * arity))
+    found = score_questions(
+        attentions, EvidenceBuilder(FactGraph(kb), steps=2, arity=arity).build([np.zeros(1, dtype=int)] * arity)
+    )
     assert found.shape == (1, 2)
     assert bool(torch.isfinite(found).all())

@@ -1,8 +1,10 @@
 """Neural logic inductive learning: transformers write first-order rules that explain a predicate.
 
-`NLILLearner` (learner.py) is what most people need. Below it: facts.py (facts as edges and marks), frontier.py (what a
-batch of questions can reach), space.py (the relaxed rules, Equations 3 to 14), generator.py (the transformers that
-write them, Equation 15), literals.py and formulas.py (rules read off attentions, counted and printed), training.py
-(one round of one generator), rounds.py (one after the other), selection.py and pairs.py (rules counted and chosen),
-learning.py and class_learning.py (a task from beginning to end), completion.py (ranking), explain.py (classifiers).
+`NLILLearner` (learner.py) is what most people need. In the order that data flows: facts.py (facts as steps and marks,
+and the codes of operators and statements), questions.py (what is learned, from which true and false facts), frontier.py
+(what a batch of questions can reach), choices.py (which predicates each rule may use), generator.py (relaxed rules and
+the transformers that write them), formulas.py (rules read off attentions, matched and written), selection.py (rules
+counted and chosen), rounds.py (generators trained one after the other until a predicate is explained), classes.py
+(classes learned together, their rules weighed), learner.py. On top of them: completion.py (ranking) and explain.py
+(explaining a classifier).
 """

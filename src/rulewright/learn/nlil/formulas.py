@@ -1,295 +1,254 @@
-"""Rules read off attentions: crisp choices, simplified to alternatives of conjunctions, and written as rules."""
+"""Rules read off attentions: crisp choices, simplified to alternatives of conjunctions, matched and written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
+from torch import Tensor
 
 from rulewright.data.index import Ids
-from rulewright.learn.nlil.facts import ANYTHING, IDENTITY, Hidden, Mask, Vocabulary
-from rulewright.learn.nlil.frontier import Attentions, Evidence, Hop, Reach, Statements
+from rulewright.learn.nlil.facts import (
+    ANYTHING,
+    IDENTITY,
+    Floats,
+    HiddenFacts,
+    Mask,
+    StatementCodes,
+    Vocabulary,
+    step_of_operator,
+)
+from rulewright.learn.nlil.frontier import EvidenceBuilder, QuestionEvidence, ReachedNodes
+from rulewright.learn.nlil.generator import Attentions
+from rulewright.learn.nlil.questions import LearningTask
 from rulewright.logic import Annotations, Atom, Formula, Not, Rule, Variable
+from rulewright.logic.chain import decode_path, path_atoms
 
-Path = tuple[int, ...]
+OperatorPath = tuple[int, ...]
 
 
 @dataclass(frozen=True, order=True)
-class Literal:
+class PathLiteral:
     """A statement whose arguments are reached by paths of operators; None where it has no such argument."""
 
     statement: int
-    left: Path | None
-    right: Path | None
+    left: OperatorPath | None
+    right: OperatorPath | None
 
     @property
-    def length(self) -> int:
-        """How many atoms it takes to write."""
-        return len(self.left or ()) + len(self.right or ()) + 1
+    def paths(self) -> tuple[OperatorPath | None, OperatorPath | None]:
+        """The paths from the first and from the second argument."""
+        return self.left, self.right
+
+    @property
+    def operators(self) -> OperatorPath:
+        """All operators of both paths."""
+        return (*(self.left or ()), *(self.right or ()))
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it joins the two arguments."""
+        return self.left is not None and self.right is not None
+
+    def joined_path(self, codes: StatementCodes) -> OperatorPath:
+        """Return the path from the first argument to the second: its own, the statement, and the second's backwards.
+
+        >>> codes = StatementCodes(2, Vocabulary(("p", "q"), ("a",)))  # operators 1 to 4 are steps, 5 is a filter
+        >>> PathLiteral(0, (3,), (2, 5)).joined_path(codes)
+        (3, 1, 5, 1)
+        """
+        assert self.left is not None
+        assert self.right is not None
+        _, operator = codes.decode(self.statement)
+        return (*self.left, operator, *map(codes.vocabulary.invert_operator, reversed(self.right)))
 
 
-def normal(literal: Literal, vocabulary: Vocabulary, numbers: Statements) -> Literal:
-    """Leave out operators that do nothing: staying, and asking twice for a mark.
-
-    >>> vocabulary = Vocabulary(("succ",), ("even",))  # operators: 1 succ, 2 its inverse, 3 is even
-    >>> normal(Literal(0, (0, 1, 3, 0, 3), None), vocabulary, Statements(1, 2, 2))
-    Literal(statement=1, left=(1,), right=None)
-    """
-    filters = vocabulary.filter(1)
-
-    def short(path: Path | None) -> Path | None:
-        if path is None:
-            return None
-        found: list[int] = []
-        for operator in path:
-            if operator != IDENTITY and operator not in _ending(found, filters):
-                found.append(operator)
-                tail = len(found) - len(_ending(found, filters))
-                found[tail:] = sorted(found[tail:])
-        return tuple(found)
-
-    left, right = short(literal.left), short(literal.right)
-    kind, mark = numbers.kind(literal.statement)
-    if kind == "step":
-        return Literal(literal.statement, left, right)
-    side = 0 if kind == "left" else 1
-    path = (left, right)[side]
-    assert path is not None
-    marks = _ending(list(path), filters)
-    if mark == ANYTHING and marks:
-        mark = marks[-1] - filters + 1
-    if mark != ANYTHING and filters + mark - 1 in marks:
-        path = (*path[: len(path) - len(marks)], *(each for each in marks if each != filters + mark - 1))
-    return Literal(numbers.about(side, mark), *((path, None) if side == 0 else (None, path)))
-
-
-def _ending(path: list[int], filters: int) -> list[int]:
-    """Return the filters at the end of a path."""
-    start = len(path)
-    while start and path[start - 1] >= filters:
-        start -= 1
-    return path[start:]
-
-
-class Holding:
-    """Finds the questions of a batch of which literals hold, by walking their paths over its evidence."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-        self._hops = [[_by_operator(hop) for hop in frontier.hops] for frontier in evidence.frontiers]
-        self._terms = [
-            (term, np.argsort(term.statement, kind="stable"), np.sort(term.statement)) for term in evidence.terms
-        ]
-        self._reached: dict[tuple[int, Path], Mask] = {}
-
-    def reached(self, side: int, path: Path) -> Mask:
-        """Return which nodes a path reaches."""
-        key = (side, path)
-        if key not in self._reached:
-            rows = self._evidence.frontiers[side].rows
-            if not path:
-                self._reached[key] = np.ones(len(rows[0]), dtype=bool)
-            else:
-                before = self.reached(side, path[:-1])
-                source, target, operator = self._hops[side][len(path) - 1]
-                part = slice(*np.searchsorted(operator, [path[-1], path[-1] + 1]))
-                after = np.zeros(len(rows[len(path)]), dtype=bool)
-                after[target[part][before[source[part]]]] = True
-                self._reached[key] = after
-        return self._reached[key]
-
-    def rows(self, literal: Literal) -> Ids:
-        """Return the questions of which a literal holds, sorted."""
-        found = []
-        for term, order, ordered in self._terms:
-            if not (_fits(term.left, literal.left) and _fits(term.right, literal.right)):
-                continue
-            chosen = order[slice(*np.searchsorted(ordered, [literal.statement, literal.statement + 1]))]
-            keep = np.ones(len(chosen), dtype=bool)
-            for side, (place, path) in enumerate(((term.left, literal.left), (term.right, literal.right))):
-                if place is not None and path is not None:
-                    keep &= self.reached(side, path)[place[1][chosen]]
-            found.append(self._evidence.row[term.pair[chosen[keep]]])
-        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
-
-
-def _fits(place: tuple[int, Ids] | None, path: Path | None) -> bool:
-    return (place is None) == (path is None) and (place is None or path is None or place[0] == len(path))
-
-
-def _by_operator(hop: Hop) -> tuple[Ids, Ids, Ids]:
-    order = np.argsort(hop.operator, kind="stable")
-    return hop.source[order], hop.target[order], hop.operator[order]
-
-
-def rows_where(
-    literals: Iterable[Literal], reach: Reach, arguments: Sequence[Ids], hidden: Hidden, *, block: int = 4096
-) -> dict[Literal, Ids]:
-    """Return for each literal the questions of which it holds, each without its hidden facts."""
-    wanted = list(dict.fromkeys(literals))
-    found: dict[Literal, list[Ids]] = {each: [] for each in wanted}
-    for low in range(0, len(arguments[0]), block):
-        columns = [column[low : low + block] for column in arguments]
-        holding = Holding(reach.evidence(columns, hidden))
-        for each in wanted:
-            found[each].append(holding.rows(each) + low)
-    empty = np.zeros(0, dtype=np.int64)
-    return {each: np.concatenate([empty, *rows]) for each, rows in found.items()}
-
-
-Conjunction = frozenset[tuple[Literal, bool]]
+Conjunction = frozenset[tuple[PathLiteral, bool]]
+"""Literals, each with whether it is positive."""
 Alternatives = frozenset[Conjunction]
-Pick = Callable[[npt.NDArray[np.float64]], int]
 
 FALSE: Alternatives = frozenset()
 TRUE: Alternatives = frozenset([frozenset()])
 MOST_ALTERNATIVES = 32
 
 
-def likeliest(distribution: npt.NDArray[np.float64]) -> int:
+def count_atoms(conjunction: Conjunction) -> int:
+    """Return how many atoms it takes to write a conjunction."""
+    return sum(1 + len(literal.operators) for literal, _ in conjunction)
+
+
+def normalize(literal: PathLiteral, codes: StatementCodes) -> PathLiteral:
+    """Leave out operators that do nothing: staying, and filtering twice by a mark.
+
+    >>> codes = StatementCodes(1, Vocabulary(("succ",), ("even",)))  # operators: 1 succ, 2 its inverse, 3 is even
+    >>> normalize(PathLiteral(0, (0, 1, 3, 0, 3), None), codes)
+    PathLiteral(statement=1, left=(1,), right=None)
+    """
+    vocabulary = codes.vocabulary
+
+    def shorten(path: OperatorPath | None) -> OperatorPath | None:
+        if path is None:
+            return None
+        kept: OperatorPath = ()
+        for operator in path:
+            filters = _trailing_filters(kept, vocabulary)
+            if operator != IDENTITY and operator not in filters:
+                kept = (*kept, operator)
+                if vocabulary.is_filter(operator):
+                    kept = (*kept[: len(kept) - 1 - len(filters)], *sorted((*filters, operator)))
+        return kept
+
+    left, right = shorten(literal.left), shorten(literal.right)
+    place, mark = codes.decode(literal.statement)
+    if place == "step":
+        return PathLiteral(literal.statement, left, right)
+    path = left if place == "left" else right
+    assert path is not None
+    filters = _trailing_filters(path, vocabulary)
+    if mark == ANYTHING and filters:
+        mark = vocabulary.filter_mark(filters[-1])
+    if mark != ANYTHING and vocabulary.filter_operator(mark) in filters:
+        others = (operator for operator in filters if operator != vocabulary.filter_operator(mark))
+        path = (*path[: len(path) - len(filters)], *others)
+    if place == "left":
+        return PathLiteral(codes.mark_statement(0, mark), path, None)
+    return PathLiteral(codes.mark_statement(1, mark), None, path)
+
+
+def _trailing_filters(path: OperatorPath, vocabulary: Vocabulary) -> OperatorPath:
+    """Return the filters at the end of a path."""
+    start = len(path)
+    while start and vocabulary.is_filter(path[start - 1]):
+        start -= 1
+    return path[start:]
+
+
+# Reading
+
+
+Pick = Callable[[Floats], int]
+
+
+def pick_likeliest(distribution: Floats) -> int:
     """Choose the most probable."""
     return int(np.argmax(distribution))
 
 
-def drawn(random: np.random.Generator) -> Pick:
+def make_sampler(random: np.random.Generator) -> Pick:
     """Return a choice by chance, as probable as the distribution says."""
 
-    def pick(distribution: npt.NDArray[np.float64]) -> int:
+    def pick(distribution: Floats) -> int:
         ends = np.cumsum(distribution)
         return int(np.searchsorted(ends, random.random() * ends[-1], side="right").clip(0, len(ends) - 1))
 
     return pick
 
 
-class Reader:
+class RuleReader:
     """Reads the crisp rules of attentions over one vocabulary; what is hidden can never be true."""
 
-    def __init__(self, vocabulary: Vocabulary, numbers: Statements, hidden: Hidden) -> None:
-        self.vocabulary, self.numbers, self.hidden = vocabulary, numbers, hidden
+    def __init__(self, codes: StatementCodes, hidden: HiddenFacts) -> None:
+        self.codes, self.hidden = codes, hidden
 
-    def read(self, attentions: Attentions, pick: Callable[[], Pick]) -> list[Alternatives]:
-        """Return the rule of each group as alternatives; ``pick`` makes a new way to choose for each group."""
-        plain = _Plain.of(attentions)
-        return [_Choice(self, plain, group, pick()).output() for group in range(attentions.groups)]
+    def read(self, attentions: Attentions, pick: Pick) -> list[Alternatives]:
+        """Return the rule of each group as alternatives."""
+        return [_RuleDraw(self, attentions, group, pick).read_output() for group in range(len(attentions.operators))]
 
-    def literal(self, statement: int, left: Path, right: Path) -> Alternatives:
-        """Return a literal, or what it amounts to where it is always true or always false."""
-        kind, mark = self.numbers.kind(statement)
-        found = normal(
-            Literal(statement, left if kind != "right" else None, right if kind != "left" else None),
-            self.vocabulary,
-            self.numbers,
+    def make_literal(self, statement: int, left: OperatorPath, right: OperatorPath) -> Alternatives:
+        """Return a literal, or TRUE or FALSE where it is always true or always false."""
+        place, _ = self.codes.decode(statement)
+        literal = normalize(
+            PathLiteral(statement, left if place != "right" else None, right if place != "left" else None), self.codes
         )
-        _, mark = self.numbers.kind(found.statement)
-        path = found.left if found.left is not None else found.right
-        assert path is not None
-        if kind == "step":
-            # the step asked about, from one argument to the other, is hidden from itself
-            own = self.hidden.step is not None and mark == self.hidden.step and not found.left and not found.right
-            return FALSE if own else frozenset([frozenset([(found, True)])])
-        if mark == ANYTHING and not path:
+        _, code = self.codes.decode(literal.statement)
+        if place == "step":
+            # the step that the question is about, from one argument to the other, is hidden from it
+            is_hidden = step_of_operator(code) == self.hidden.step and not literal.operators
+        elif code == ANYTHING and not literal.operators:
             return TRUE
-        starts = {self.vocabulary.filter(each) for each in self.hidden.marks}
-        own = path[0] in starts if path else mark in self.hidden.marks
-        return FALSE if kind == "left" and own else frozenset([frozenset([(found, True)])])
+        elif literal.operators:
+            filters = map(self.codes.vocabulary.filter_operator, self.hidden.marks)
+            is_hidden = place == "left" and literal.operators[0] in filters
+        else:
+            is_hidden = place == "left" and code in self.hidden.marks
+        return FALSE if is_hidden else frozenset([frozenset([(literal, True)])])
 
 
-@dataclass(frozen=True)
-class _Plain:
-    operators: npt.NDArray[np.float64]
-    first: npt.NDArray[np.float64]
-    second: npt.NDArray[np.float64] | None
-    levels: tuple[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]], ...]
-    output: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, attentions: Attentions) -> _Plain:
-        return cls(
-            attentions.operators.detach().double().numpy(),
-            attentions.first.detach().double().numpy(),
-            None if attentions.second is None else attentions.second.detach().double().numpy(),
-            tuple((one.detach().double().numpy(), two.detach().double().numpy()) for one, two in attentions.levels),
-            attentions.output.detach().double().numpy(),
-        )
-
-
-class _Choice:
+class _RuleDraw:
     """One crisp choice of every attention of a group, made when it is first needed and then kept."""
 
-    def __init__(self, reader: Reader, plain: _Plain, group: int, pick: Pick) -> None:
-        self._reader, self._plain, self._group, self._pick = reader, plain, group, pick
-        self._made: dict[tuple[object, ...], int] = {}
+    def __init__(self, reader: RuleReader, attentions: Attentions, group: int, pick: Pick) -> None:
+        self._reader, self._attentions, self._group, self._pick = reader, attentions, group, pick
+        self._choices: dict[tuple[object, ...], int] = {}
 
-    def _chosen(self, key: tuple[object, ...], distribution: npt.NDArray[np.float64]) -> int:
-        if key not in self._made:
-            self._made[key] = self._pick(distribution)
-        return self._made[key]
+    def _choose(self, key: tuple[object, ...], distribution: Tensor) -> int:
+        if key not in self._choices:
+            self._choices[key] = self._pick(distribution.detach().double().numpy())
+        return self._choices[key]
 
-    def output(self) -> Alternatives:
-        place = self._chosen(("output",), self._plain.output[self._group])
-        statements = self._plain.first.shape[1]
-        if place < statements:
-            return self._statement(place)
-        level, number = divmod(place - statements, self._plain.levels[0][0].shape[1])
-        return self._formula(level, number)
+    def read_output(self) -> Alternatives:
+        position = self._choose(("output",), self._attentions.output[self._group])
+        statements = self._attentions.first.shape[1]
+        if position < statements:
+            return self._read_statement(position)
+        level, formula = divmod(position - statements, self._attentions.levels[0][0].shape[1])
+        return self._read_formula(level, formula)
 
-    def _formula(self, level: int, number: int) -> Alternatives:
+    def _read_formula(self, level: int, formula: int) -> Alternatives:
         sides = []
-        for side, attention in enumerate(self._plain.levels[level]):
-            distribution = attention[self._group, number]
-            place = self._chosen(("level", level, number, side), distribution)
-            below = len(distribution) // 2
-            formula = self._statement(place % below) if level == 0 else self._formula(level - 1, place % below)
-            sides.append(negated(formula) if place >= below else formula)
-        return both(*sides)
+        for side, attention in enumerate(self._attentions.levels[level]):
+            distribution = attention[self._group, formula]
+            position = self._choose(("level", level, formula, side), distribution)
+            is_negated, part = divmod(position, len(distribution) // 2)
+            read = self._read_statement(part) if level == 0 else self._read_formula(level - 1, part)
+            sides.append(negate(read) if is_negated else read)
+        return conjoin(*sides)
 
-    def _statement(self, statement: int) -> Alternatives:
-        left = self._path("first", self._plain.first, statement)
-        right = () if self._plain.second is None else self._path("second", self._plain.second, statement)
-        return self._reader.literal(statement, left, right)
+    def _read_statement(self, statement: int) -> Alternatives:
+        left = self._read_path("first", self._attentions.first, statement)
+        right = () if self._attentions.second is None else self._read_path("second", self._attentions.second, statement)
+        return self._reader.make_literal(statement, left, right)
 
-    def _path(self, name: str, attention: npt.NDArray[np.float64], statement: int) -> Path:
-        place = self._chosen((name, statement), attention[self._group, statement])
-        if place == 0:
+    def _read_path(self, name: str, attention: Tensor, statement: int) -> OperatorPath:
+        position = self._choose((name, statement), attention[self._group, statement])
+        if position == 0:
             return ()
-        steps, chain = divmod(place - 1, self._plain.operators.shape[1])
-        operators = self._plain.operators[self._group, chain]
-        return tuple(self._chosen(("operator", chain, step), operators[step]) for step in range(steps + 1))
+        steps, chain = divmod(position - 1, self._attentions.operators.shape[1])
+        operators = self._attentions.operators[self._group, chain]
+        return tuple(self._choose(("operator", chain, step), operators[step]) for step in range(steps + 1))
 
 
-def both(one: Alternatives, other: Alternatives) -> Alternatives:
-    """Return the conjunction of two formulas, simplified."""
-    return simplified(a | b for a in one for b in other)
+def conjoin(one: Alternatives, other: Alternatives) -> Alternatives:
+    """Return the conjunction of two formulas, simplified.
+
+    Contradictions are left out, and what another literal implies, and alternatives that another one covers.
+    """
+    both = (a | b for a in one for b in other)
+    kept = {_drop_implied(part) for part in both if not any((x, not positive) in part for x, positive in part)}
+    smallest = [part for part in kept if not any(other < part for other in kept)]
+    return frozenset(sorted(smallest, key=lambda part: (len(part), sorted(part, key=repr)))[:MOST_ALTERNATIVES])
 
 
-def negated(formula: Alternatives) -> Alternatives:
+def negate(formula: Alternatives) -> Alternatives:
     """Return the complement of a formula, simplified."""
     parts = [
         frozenset(frozenset([(literal, not positive)]) for literal, positive in alternative) for alternative in formula
     ]
-    return reduce(both, parts, TRUE)
+    return reduce(conjoin, parts, TRUE)
 
 
-def simplified(alternatives: Iterable[Conjunction]) -> Alternatives:
-    """Leave out contradictions, what another literal implies, and alternatives that another one covers."""
-    kept = {_without_implied(each) for each in alternatives if not any((x, not sign) in each for x, sign in each)}
-    smallest = [each for each in kept if not any(other < each for other in kept)]
-    return frozenset(sorted(smallest, key=lambda each: (len(each), sorted(each, key=repr)))[:MOST_ALTERNATIVES])
-
-
-def _without_implied(conjunction: Conjunction) -> Conjunction:
+def _drop_implied(conjunction: Conjunction) -> Conjunction:
     """Leave out that a path leads anywhere where another literal says that it leads further or to what."""
 
-    def implied(literal: Literal) -> bool:
+    def is_implied(literal: PathLiteral) -> bool:
         return any(
             other != literal
             and positive
             and all(
-                mine is None or (theirs is not None and theirs[: len(mine)] == mine)
-                for mine, theirs in ((literal.left, other.left), (literal.right, other.right))
+                path is None or (other_path is not None and other_path[: len(path)] == path)
+                for path, other_path in zip(literal.paths, other.paths, strict=True)
             )
             for other, positive in conjunction
         )
@@ -297,87 +256,176 @@ def _without_implied(conjunction: Conjunction) -> Conjunction:
     return frozenset(
         (literal, positive)
         for literal, positive in conjunction
-        if not (positive and _leads_anywhere(literal) and implied(literal))
+        if not (positive and literal.statement == ANYTHING and literal.right is None and is_implied(literal))
     )
 
 
-def _leads_anywhere(literal: Literal) -> bool:
-    return literal.statement == ANYTHING and literal.right is None
+# Matching
 
 
-def rows_of(conjunction: Conjunction, holds: Mapping[Literal, Ids], questions: int) -> Ids:
-    """Return the questions of which a conjunction holds, given those of its literals."""
-    found = np.ones(questions, dtype=bool)
-    for literal, positive in conjunction:
-        mine = np.zeros(questions, dtype=bool)
-        mine[holds[literal]] = True
-        found &= mine if positive else ~mine
-    return np.flatnonzero(found)
+class _LiteralMatcher:
+    """Finds the questions of a batch of which literals are true, by walking their paths over its evidence."""
+
+    def __init__(self, evidence: QuestionEvidence) -> None:
+        self._evidence = evidence
+        self._hops = [[_sort_by(hop.operator, hop.source, hop.target) for hop in f.hops] for f in evidence.frontiers]
+        self._orders = [np.argsort(term.statement, kind="stable") for term in evidence.terms]
+        self._reached: dict[tuple[int, OperatorPath], Mask] = {}
+
+    def _reach(self, side: int, path: OperatorPath) -> Mask:
+        """Return which nodes a path reaches."""
+        key = (side, path)
+        if key not in self._reached:
+            rows = self._evidence.frontiers[side].rows
+            reached = np.zeros(len(rows[len(path)]), dtype=bool)
+            if not path:
+                reached[:] = True
+            else:
+                operator, source, target = self._hops[side][len(path) - 1]
+                part = slice(*np.searchsorted(operator, [path[-1], path[-1] + 1]))
+                reached[target[part][self._reach(side, path[:-1])[source[part]]]] = True
+            self._reached[key] = reached
+        return self._reached[key]
+
+    def match(self, literal: PathLiteral) -> Ids:
+        """Return the questions of which a literal is true, sorted."""
+        rows = []
+        for term, order in zip(self._evidence.terms, self._orders, strict=True):
+            sides = [(reached, path) for reached, path in zip((term.left, term.right), literal.paths, strict=True)]
+            if not all(_fits(reached, path) for reached, path in sides):
+                continue
+            bounds = np.searchsorted(term.statement, [literal.statement, literal.statement + 1], sorter=order)
+            chosen = order[slice(*bounds)]
+            keep = np.ones(len(chosen), dtype=bool)
+            for side, (reached, path) in enumerate(sides):
+                if reached is not None and path is not None:
+                    keep &= self._reach(side, path)[reached[1][chosen]]
+            rows.append(self._evidence.row[term.pair[chosen[keep]]])
+        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
 
 
-def length(conjunction: Conjunction) -> int:
-    """Return how many atoms a conjunction has."""
-    return sum(literal.length for literal, _ in conjunction)
+def _fits(reached: ReachedNodes, path: OperatorPath | None) -> bool:
+    return path is None if reached is None else path is not None and reached[0] == len(path)
 
 
-class Writer:
+def _sort_by(key: Ids, *columns: Ids) -> tuple[Ids, ...]:
+    order = np.argsort(key, kind="stable")
+    return key[order], *(column[order] for column in columns)
+
+
+def match_literals(
+    literals: Iterable[PathLiteral],
+    builder: EvidenceBuilder,
+    arguments: Sequence[Ids],
+    hidden: HiddenFacts,
+    *,
+    block: int = 4096,
+) -> dict[PathLiteral, Ids]:
+    """Return for each literal the questions of which it is true, each without its hidden facts."""
+    rows: dict[PathLiteral, list[Ids]] = {literal: [np.zeros(0, dtype=np.int64)] for literal in literals}
+    for low in range(0, len(arguments[0]), block):
+        matcher = _LiteralMatcher(builder.build([column[low : low + block] for column in arguments], hidden))
+        for literal, matched in rows.items():
+            matched.append(matcher.match(literal) + low)
+    return {literal: np.concatenate(matched) for literal, matched in rows.items()}
+
+
+def match_conjunctions(
+    conjunctions: Iterable[Conjunction],
+    task: LearningTask,
+    arguments: Sequence[Ids],
+    *,
+    block: int = 4096,
+    most: int | None = None,
+    seed: int = 0,
+) -> dict[Conjunction, Ids]:
+    """Return for each conjunction the questions of which it is true, each without its hidden facts.
+
+    At most ``most`` steps are followed from one entity, drawn by the seed (None: all).
+    """
+    bodies = dict.fromkeys(conjunctions)
+    literals = dict.fromkeys(literal for body in bodies for literal, _ in body)
+    operators = np.zeros(task.graph.vocabulary.n_operators, dtype=bool)
+    statements = np.zeros(len(StatementCodes(task.arity, task.graph.vocabulary)), dtype=bool)
+    longest = 0
+    for literal in literals:
+        statements[literal.statement] = True
+        operators[list(literal.operators)] = True
+        longest = max(longest, *(len(path or ()) for path in literal.paths))
+    builder = EvidenceBuilder(
+        task.graph,
+        steps=longest,
+        arity=task.arity,
+        operators=operators,
+        statements=statements,
+        most=most,
+        seed=seed,
+    )
+    rows = match_literals(literals, builder, arguments, task.hidden, block=block)
+    matched: dict[Conjunction, Ids] = {}
+    for body in bodies:
+        holds = np.ones(len(arguments[0]), dtype=bool)
+        for literal, positive in body:
+            is_true = np.zeros(len(holds), dtype=bool)
+            is_true[rows[literal]] = True
+            holds &= is_true if positive else ~is_true
+        matched[body] = np.flatnonzero(holds)
+    return matched
+
+
+# Writing
+
+
+class RuleWriter:
     """Writes conjunctions as rules for a target."""
 
-    def __init__(self, target: str, vocabulary: Vocabulary, numbers: Statements) -> None:
-        self.target, self.vocabulary, self.numbers = target, vocabulary, numbers
-        self.head = tuple(Variable(name) for name in ("X", "Y")[: numbers.arity])
+    def __init__(self, target: str, codes: StatementCodes) -> None:
+        self.target, self.codes = target, codes
+        self.head = tuple(Variable(name) for name in ("X", "Y")[: codes.arity])
 
     def why_not(self, conjunction: Conjunction) -> str | None:
-        """Return why a conjunction is no rule of the common language, or None where it is one."""
+        """Return why a conjunction is no rule of the rule language, or None where it is one."""
         if not conjunction:
             return "always true"
         bound = set()
         for literal, positive in conjunction:
             if positive:
-                bound |= {side for side, path in enumerate((literal.left, literal.right)) if path is not None}
-            elif literal.left or literal.right or self.numbers.kind(literal.statement)[1] == ANYTHING:
+                bound |= {side for side, path in enumerate(literal.paths) if path is not None}
+            elif literal.operators or self.codes.decode(literal.statement)[1] == ANYTHING:
                 return "says that something does not exist"
-        return None if len(bound) == self.numbers.arity else "leaves an argument free"
+        return None if len(bound) == self.codes.arity else "leaves an argument free"
 
-    def rule(self, conjunction: Conjunction, confidence: float = 1.0, **annotations: object) -> Rule:
+    def write(self, conjunction: Conjunction, confidence: float = 1.0, **annotations: object) -> Rule:
         """Write a conjunction; its variables are numbered in the order in which they come."""
-        fresh = (Variable(f"Z{number}") for number in range(1, 1 + sum(map(_new_variables, conjunction))))
+        fresh = (Variable(f"Z{position}") for position in range(1, 1 + count_atoms(conjunction)))
         body: list[Formula] = []
-        for literal, positive in sorted(conjunction, key=lambda each: (not each[1], each[0].length, repr(each))):
-            atoms = self._atoms(literal, fresh)
-            body += atoms if positive else [Not(each) for each in atoms]
+        for literal, positive in sorted(
+            conjunction, key=lambda signed: (not signed[1], len(signed[0].operators), repr(signed))
+        ):
+            atoms = self._write_literal(literal, fresh)
+            body += atoms if positive else [Not(atom) for atom in atoms]
         return Rule(
             Atom(self.target, self.head), tuple(dict.fromkeys(body)), confidence, Annotations(dict(annotations))
         )
 
-    def _atoms(self, literal: Literal, fresh: Iterable[Variable]) -> list[Formula]:
-        names = iter(fresh)
-        found: list[Formula] = []
-        ends: list[Variable | None] = []
-        for side, path in enumerate((literal.left, literal.right)):
-            at: Variable | None = None if path is None else self.head[side]
+    def _write_literal(self, literal: PathLiteral, fresh: Iterator[Variable]) -> list[Atom]:
+        vocabulary = self.codes.vocabulary
+        atoms: list[Atom] = []
+        ends: list[Variable] = []
+        for path, argument in zip(literal.paths, self.head, strict=False):
+            end = argument
             for operator in path or ():
-                assert at is not None
-                if operator >= self.vocabulary.filter(1):
-                    found.append(Atom(self.vocabulary.unary[operator - self.vocabulary.filter(1)], (at,)))
-                    continue
-                after = next(names)
-                found.append(self._step(operator, at, after))
-                at = after
-            ends.append(at)
-        kind, number = self.numbers.kind(literal.statement)
-        if kind == "step":
-            assert ends[0] is not None
-            assert ends[1] is not None
-            return [*found, self._step(number, ends[0], ends[1])]
-        end = ends[0] if kind == "left" else ends[1]
-        assert end is not None
-        return found if number == ANYTHING else [*found, Atom(self.vocabulary.unary[number - 1], (end,))]
+                if vocabulary.is_filter(operator):
+                    atoms.append(Atom(vocabulary.mark_name(vocabulary.filter_mark(operator)), (end,)))
+                else:
+                    before, end = end, next(fresh)
+                    atoms += self._write_step(operator, before, end)
+            ends.append(end)
+        place, code = self.codes.decode(literal.statement)
+        if place == "step":
+            return [*atoms, *self._write_step(code, ends[0], ends[1])]
+        end = ends[0] if place == "left" else ends[1]
+        return atoms if code == ANYTHING else [*atoms, Atom(vocabulary.mark_name(code), (end,))]
 
-    def _step(self, operator: int, before: Variable, after: Variable) -> Atom:
-        relation, inverse = divmod(operator - 1, 2)
-        return Atom(self.vocabulary.binary[relation], (after, before) if inverse else (before, after))
-
-
-def _new_variables(signed: tuple[Literal, bool]) -> int:
-    return len(signed[0].left or ()) + len(signed[0].right or ())
+    def _write_step(self, operator: int, start: Variable, end: Variable) -> tuple[Atom, ...]:
+        return path_atoms(decode_path((step_of_operator(operator),), self.codes.vocabulary.binary), start, end)

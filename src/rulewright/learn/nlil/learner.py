@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import fields
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
+from rulewright.checks import Flag, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, signature
+from rulewright.data.index import Ids
 from rulewright.errors import DataError, unknown_name
-from rulewright.learn.nlil.classes import ClassScores, class_scores
-from rulewright.learn.nlil.generator import Shape
-from rulewright.learn.nlil.jobs import Job, Learned
-from rulewright.learn.nlil.learning import learn, learn_alone
-from rulewright.learn.nlil.rounds import SearchOptions
-from rulewright.learn.nlil.scores import hard_scores, soft_scores
-from rulewright.learn.nlil.training import RoundOptions
+from rulewright.learn.base import Learner
+from rulewright.learn.nlil.choices import RuleShape
+from rulewright.learn.nlil.classes import ClassResult, ClassScores, learn_classes, score_classes
+from rulewright.learn.nlil.facts import FactGraph, Floats
+from rulewright.learn.nlil.formulas import match_conjunctions
+from rulewright.learn.nlil.generator import Truth, score_questions
+from rulewright.learn.nlil.questions import LearningTask
+from rulewright.learn.nlil.rounds import GeneratorSettings, LearningJob, RuleSearch, TaskResult, learn_predicate
 from rulewright.logic import RuleSet
 
-Progress = Callable[[str, int, int], None]
-Floats = npt.NDArray[np.float64]
+GENERATOR_RULES: Mapping[str, ParameterRule] = {
+    "targets": Names(),
+    "steps": Whole(1),
+    "chains": Whole(1),
+    "shared": Flag(),
+    "width": Whole(1),
+    "layers": Whole(1),
+    "heads": Whole(1),
+    "slots": Whole(1),
+    "seeds": Whole(0),
+    "epochs": Whole(1),
+    "batch_size": Whole(1),
+    "rate": Real(0),
+    "sharpest": Real(0, 1, above=True),
+    "entropy": Real(0),
+    "truth": OneOf("exponential", "paper"),
+    "max_predicates": Whole(1),
+    "max_edges": Whole(1, optional=True),
+    "rounds": Whole(1),
+    "samples": Whole(0),
+    "max_length": Whole(1),
+    "max_facts": Whole(1),
+    "negatives": Whole(1),
+    "seed": Whole(0),
+}
+"""What values the parameters may have that every learner with generators takes."""
+
+BLOCK = 2048
+"""How many questions soft scores are computed for at a time."""
 
 
-class NLILLearner:
+class NLILLearner(Learner):
     """Explains predicates: for each, transformers write rules of paths, joined statements and their combinations.
 
     A rule's parts are chosen by attention that depends on the target alone, never on a question, so that a rule means
@@ -39,13 +67,13 @@ class NLILLearner:
 
     Args:
         targets: the predicates to explain, of one or two entities; by default all that have facts.
-        exclusive: the targets are classes of which an entity has one. They are learned together, the labels of the
-            entity asked about are all hidden, and the rules get ``weight``s by which `classify` combines them.
+        exclusive: the targets are classes of which an entity has one. They are learned together, all labels of the
+            entity in question are hidden, and the rules get ``weight``s by which `classify` combines them.
         steps, chains: how many operators a path has at most, and how many chains of operators a rule has for each
             argument.
         levels, combinations, negation: how often statements are combined, into how many formulas, and whether
             complements take part; with them comes "or".
-        width, layers, heads, shared: of the transformers; ``shared`` gives all rules the same embeddings.
+        shared, width, layers, heads: of the transformers; ``shared`` gives all rules the same embeddings.
         slots, seeds: how many rules of a target are trained at a time, and from how many true questions the choice of
             predicates of each is made (0: all choose from the same).
         epochs, batch_size, rate, sharpest, entropy: of training. ``sharpest`` is the last temperature.
@@ -57,17 +85,17 @@ class NLILLearner:
         max_length, min_support, min_precision, max_rules: of the rules that are kept for a target.
         max_heads, max_facts: on how many first arguments rules of two arguments are counted, and how many facts a
             round asks about.
-        max_chained: up to how many facts it is checked that rules which rest on their own target have a beginning.
+        max_chained: up to how many facts it is checked that recursive rules have something to start from.
         negatives: how many checked wrong questions stand beside each right one, half of them near it.
         held_out: the share of questions, or of worlds, that rules are measured on and not learned from.
         l2, refit: how firmly the weights of classes' rules are held, and whether they are fitted once more with what
             was held out, after rules were measured on it.
         processes: how many targets are learned at a time, each in a process of its own.
-        folder: keeps checkpoints; fitting again goes on where it stopped.
+        folder: keeps checkpoints; fitting again continues where it stopped.
 
     ``rules_`` has the rules: confidence is precision, with support, body and recall in ``@{…}``, all counted on what
     was held out (``measured``). ``against_`` has those whose weight is negative: where they hold, their class is less
-    likely. ``learned_`` tells how it went, ``without_rules_`` which targets have none and why.
+    likely. ``learned_`` has for each target how it went, ``without_rules_`` which targets have no rules and why.
 
     >>> from rulewright.data.generators import even_successor
     >>> options = {"levels": 0, "layers": 1, "seeds": 0, "slots": 13, "rounds": 9, "epochs": 40, "rate": 0.002}
@@ -78,11 +106,61 @@ class NLILLearner:
     Yang and Song, Learn to Explain Efficiently via Neural Logic Inductive Learning, ICLR 2020.
     """
 
+    against_: RuleSet
+    learned_: dict[str, TaskResult]
+    without_rules_: dict[str, str]
+    kb_: KnowledgeBase
+
+    _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {
+        **GENERATOR_RULES,
+        "exclusive": Flag(),
+        "levels": Whole(0),
+        "combinations": Whole(1),
+        "negation": Flag(),
+        "min_support": Whole(1),
+        "min_precision": Real(0, 1),
+        "max_rules": Whole(1),
+        "max_heads": Whole(1),
+        "max_chained": Whole(0),
+        "held_out": Real(0, 1, below=True),
+        "l2": Real(0),
+        "refit": Flag(),
+        "processes": Whole(1),
+    }
+
     def __init__(
         self,
         *,
-        targets: Iterable[str] | None = None,
+        targets: Collection[str] | None = None,
         exclusive: bool = False,
+        steps: int = 2,
+        chains: int = 1,
+        levels: int = 1,
+        combinations: int = 4,
+        negation: bool = False,
+        shared: bool = False,
+        width: int = 32,
+        layers: int = 3,
+        heads: int = 4,
+        slots: int = 7,
+        seeds: int = 3,
+        epochs: int = 30,
+        batch_size: int = 256,
+        rate: float = 0.003,
+        sharpest: float = 0.3,
+        entropy: float = 0.01,
+        truth: Truth = "exponential",
+        max_predicates: int = 40,
+        max_edges: int | None = None,
+        rounds: int = 3,
+        samples: int = 20,
+        max_length: int = 6,
+        min_support: int = 2,
+        min_precision: float = 0.5,
+        max_rules: int = 20,
+        max_heads: int = 1000,
+        max_facts: int = 2000,
+        max_chained: int = 50_000,
         negatives: int = 4,
         held_out: float = 0.1,
         l2: float = 2.0,
@@ -91,158 +169,219 @@ class NLILLearner:
         processes: int = 1,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
-        **options: Any,
     ) -> None:
-        kinds = {field.name: kind for kind in (Shape, RoundOptions, SearchOptions) for field in fields(kind)}
-        for name in options:
-            if name not in kinds:
-                raise DataError(f"unknown option {name!r}; known: {', '.join(sorted(kinds))}")
-        self.shape = Shape(**{k: v for k, v in options.items() if kinds[k] is Shape})
-        self.training_options = RoundOptions(**{k: v for k, v in options.items() if kinds[k] is RoundOptions})
-        self.search_options = SearchOptions(**{k: v for k, v in options.items() if kinds[k] is SearchOptions})
-        if not 0 <= held_out < 1:
-            raise DataError(f"held_out must lie in [0, 1), got {held_out}")
-        for name, number in (("negatives", negatives), ("processes", processes)):
-            if number < 1:
-                raise DataError(f"{name} must be >= 1, got {number}")
-        self.targets = None if targets is None else tuple(targets)
-        self.exclusive, self.negatives, self.held_out = exclusive, negatives, held_out
-        self.l2, self.refit = l2, refit
-        self.seed, self.processes, self.progress = seed, processes, progress
-        self.folder = None if folder is None else os.fspath(folder)
-        self.kb: KnowledgeBase | None = None
-        self.rules_, self.against_ = RuleSet(), RuleSet()
-        self.learned_: dict[str, Learned] = {}
-        self.without_rules_: dict[str, str] = {}
+        self.targets, self.exclusive = targets, exclusive
+        self.steps, self.chains = steps, chains
+        self.levels, self.combinations, self.negation = levels, combinations, negation
+        self.shared, self.width, self.layers, self.heads = shared, width, layers, heads
+        self.slots, self.seeds = slots, seeds
+        self.epochs, self.batch_size, self.rate = epochs, batch_size, rate
+        self.sharpest, self.entropy, self.truth = sharpest, entropy, truth
+        self.max_predicates, self.max_edges = max_predicates, max_edges
+        self.rounds, self.samples = rounds, samples
+        self.max_length, self.min_support, self.min_precision = max_length, min_support, min_precision
+        self.max_rules, self.max_heads, self.max_facts, self.max_chained = max_rules, max_heads, max_facts, max_chained
+        self.negatives, self.held_out, self.l2, self.refit = negatives, held_out, l2, refit
+        self.seed, self.processes, self.folder, self.progress = seed, processes, folder, progress
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_heads(self.width, self.heads)
 
     def fit(self, kb: KnowledgeBase) -> Self:
         """Learn the rules of the targets."""
-        self.kb = kb
-        self.without_rules_ = {}
-        jobs = [self._job(kb, targets) for targets in self._tasks(kb)]
-        self.learned_ = {}
-        for learned in self._learn(jobs):
-            for name in learned.targets:
-                self.learned_[name] = learned
-        distinct = {id(each): each for each in self.learned_.values()}
-        rules = [rule for each in distinct.values() for rule in each.rules]
-        against = [(rule.annotations.number("weight") or 0.0) < 0 for rule in rules]
-        self.rules_ = RuleSet([rule for rule, no in zip(rules, against, strict=True) if not no])
-        self.against_ = RuleSet([rule for rule, no in zip(rules, against, strict=True) if no])
-        spoken = {str(rule.head.predicate) for rule in self.rules_.rules}
-        for name, learned in self.learned_.items():
-            if name not in spoken:
-                kind = "nothing occurs near its facts" if not learned.read else "no rule was precise enough"
-                self.without_rules_[name] = f"{kind}; {learned.read} rules were read"
+        self._check_before_fit(kb)
+        self.kb_ = kb
+        names = self._choose_targets(kb)
+        usable = [name for name in names if kb.count(name)]
+        tasks = [tuple(usable)] if self.exclusive else [(name,) for name in usable]
+        results = list(self._learn([self._make_job(kb, targets) for targets in tasks]))
+        self.learned_ = {name: result for result in results for name in result.targets}
+        rules = [rule for result in results for rule in result.rules]
+        is_against = [(rule.annotations.number("weight") or 0.0) < 0 for rule in rules]
+        self.rules_ = RuleSet([rule for rule, against in zip(rules, is_against, strict=True) if not against])
+        self.against_ = RuleSet([rule for rule, against in zip(rules, is_against, strict=True) if against])
+        explained = {str(rule.head.predicate) for rule in self.rules_.rules}
+        self.without_rules_ = {name: "it has no facts" for name in names if not kb.count(name)}
+        for name, result in self.learned_.items():
+            if name not in explained:
+                reason = "no rule was precise enough" if result.n_read else "nothing occurs near its facts"
+                self.without_rules_[name] = f"{reason}; {result.n_read} rules were read"
         return self
 
     def scores(
-        self,
-        target: str,
-        arguments: Sequence[npt.NDArray[np.int64]],
-        *,
-        kb: KnowledgeBase | None = None,
-        soft: bool = False,
+        self, target: str, arguments: Sequence[Ids], *, kb: KnowledgeBase | None = None, soft: bool = False
     ) -> Floats:
-        """Return how true a target is of questions, given as columns of ids, each without its own fact.
+        """Return how true a target is of questions, given as columns of entity indices, each without its own fact.
 
         Hard scores are those of the extracted rules: ``1 − Π (1 − confidence)`` over those that hold. Soft scores are
-        those of the relaxed rules, ``σ(a + b · score)``, of the surest slot.
+        those of the relaxed rules, the highest ``σ(a + b · score)`` of all slots of all generators.
         """
-        learned = self._of(target)
-        columns = [np.asarray(each, dtype=np.int64) for each in arguments]
-        facts = self._fitted() if kb is None else kb
+        if target not in self.learned_:
+            raise unknown_name("target", target, self.learned_)
+        result = self.learned_[target]
+        task = LearningTask.for_targets(FactGraph(self.kb_ if kb is None else kb), result.targets)
+        columns = [np.asarray(column, dtype=np.int64) for column in arguments]
+        target_index = result.targets.index(target)
         if soft:
-            return soft_scores(learned, target, columns, facts, self.shape)
-        return hard_scores(learned, target, columns, facts)
+            return self._score_softly(result, task, target_index, columns)
+        pairs = zip(result.written, result.rules, strict=True)
+        own = [(body, rule) for (rule_target, body), rule in pairs if rule_target == target_index]
+        rows = match_conjunctions((body for body, _ in own), task, columns)
+        left = np.ones(len(columns[0]))
+        for body, rule in own:
+            left[rows[body]] *= 1 - rule.confidence
+        return 1 - left
+
+    def _score_softly(
+        self, result: TaskResult, task: LearningTask, target_index: int, columns: Sequence[Ids]
+    ) -> Floats:
+        best = np.zeros(len(columns[0]))
+        for generator in result.generators:
+            slots = generator.choices.slots
+            builder = generator.choices.builder(task, generator.shape)
+            with torch.no_grad():
+                attentions = generator(self.sharpest)
+                for low in range(0, len(best), BLOCK):
+                    block = slice(low, low + BLOCK)
+                    evidence = builder.build([column[block] for column in columns], task.hidden)
+                    odds = generator.log_odds(score_questions(attentions, evidence))
+                    own = odds[:, target_index * slots : (target_index + 1) * slots].sigmoid().max(dim=1).values
+                    best[block] = np.maximum(best[block], own.double().numpy())
+        return best
 
     def classify(self, kb: KnowledgeBase | None = None) -> ClassScores:
         """Return the scores of all classes for every entity of a knowledge base that has a class, its label hidden."""
         if not self.exclusive:
-            raise DataError("classify is for classes; say exclusive=True")
-        learned = next(iter(self.learned_.values()), None)
-        if learned is None:
-            raise DataError("fit(kb) comes first")
-        return class_scores(learned, self._fitted() if kb is None else kb)
+            raise DataError("classify is for classes: set exclusive=True")
+        return score_classes(self.class_result(), self.kb_ if kb is None else kb)[0]
 
-    def _fitted(self) -> KnowledgeBase:
-        if self.kb is None:
-            raise DataError("fit(kb) comes first")
-        return self.kb
+    def class_result(self) -> ClassResult:
+        """Return what was learned of exclusive targets."""
+        result = next(iter(self.learned_.values()))
+        assert isinstance(result, ClassResult)
+        return result
 
-    def _of(self, target: str) -> Learned:
-        self._fitted()
-        if target not in self.learned_:
-            raise unknown_name("target", target, self.learned_)
-        return self.learned_[target]
-
-    def _tasks(self, kb: KnowledgeBase) -> list[tuple[str, ...]]:
-        usable = [name for name, each in kb.predicates.items() if signature(each) in ("e", "ee")]
+    def _choose_targets(self, kb: KnowledgeBase) -> list[str]:
+        """Return the predicates to explain, those without facts too; what cannot be explained is refused."""
+        signatures = {name: signature(predicate) for name, predicate in kb.predicates.items()}
+        usable = [name for name, facts_signature in signatures.items() if facts_signature in ("e", "ee")]
         if not usable:
             raise DataError("no predicate is about one or two entities, so there is nothing to explain")
         for name in self.targets or ():
             if signature(kb.predicate(name)) not in ("e", "ee"):
                 raise DataError(f"{name} is no predicate of one or two entities, and only those can be explained")
-        wanted = usable if self.targets is None else list(self.targets)
-        if self.exclusive:
-            wanted = [name for name in wanted if signature(kb.predicate(name)) == "e" or self.targets is not None]
-        for name in wanted:
-            if not kb.count(name):
-                self.without_rules_[name] = "it has no facts"
-        asked = [name for name in wanted if kb.count(name)]
-        if not asked:
-            raise DataError(f"no target has a fact to learn from: {', '.join(wanted)}")
-        if not self.exclusive:
-            return [(name,) for name in asked]
-        binary = [name for name in asked if signature(kb.predicate(name)) != "e"]
-        if binary:
-            raise DataError(f"exclusive targets are classes of one entity, and {binary[0]} is about two")
-        if len(asked) < 2:
-            raise DataError(f"exclusive targets are two classes or more, got {asked}")
-        return [tuple(asked)]
+        names = usable if self.targets is None else list(self.targets)
+        if self.exclusive and self.targets is None:
+            names = [name for name in names if signatures[name] == "e"]
+        with_facts = [name for name in names if kb.count(name)]
+        if not with_facts:
+            raise DataError(f"no target has a fact to learn from: {', '.join(names)}")
+        relations = [name for name in with_facts if signatures[name] == "ee"]
+        if self.exclusive and relations:
+            raise DataError(f"exclusive targets are classes of one entity, and {relations[0]} is about two")
+        if self.exclusive and len(with_facts) < 2:
+            raise DataError(f"exclusive targets are two classes or more, got {with_facts}")
+        return names
 
-    def _job(self, kb: KnowledgeBase, targets: tuple[str, ...]) -> Job:
-        place = None
+    def _make_job(self, kb: KnowledgeBase, targets: tuple[str, ...]) -> LearningJob:
+        folder = None
         if self.folder is not None:
-            place = str(Path(self.folder) / (_file_name(targets[0]) if len(targets) == 1 else "classes"))
-        return Job(
-            kb,
-            targets,
-            self.shape,
-            self.training_options,
-            self.search_options,
-            self.held_out,
-            self.negatives,
-            self.l2,
-            self.refit,
-            self.seed,
-            place,
+            folder = Path(self.folder) / (safe_file_name(targets[0]) if len(targets) == 1 else "classes")
+        return LearningJob(
+            kb=kb,
+            targets=targets,
+            shape=RuleShape(
+                steps=self.steps,
+                chains=self.chains,
+                levels=self.levels,
+                combinations=self.combinations,
+                negation=self.negation,
+                shared=self.shared,
+                width=self.width,
+                layers=self.layers,
+                heads=self.heads,
+            ),
+            training=GeneratorSettings(
+                slots=self.slots,
+                seeds=self.seeds,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                rate=self.rate,
+                sharpest=self.sharpest,
+                entropy=self.entropy,
+                truth=self.truth,
+                max_predicates=self.max_predicates,
+                max_edges=self.max_edges,
+            ),
+            rounds=self.rounds,
+            samples=self.samples,
+            max_length=self.max_length,
+            min_support=self.min_support,
+            min_precision=self.min_precision,
+            max_rules=self.max_rules,
+            max_heads=self.max_heads,
+            max_facts=self.max_facts,
+            max_chained=self.max_chained,
+            negatives=self.negatives,
+            held_out=self.held_out,
+            l2=self.l2,
+            refit=self.refit,
+            seed=self.seed,
+            folder=folder,
         )
 
-    def _learn(self, jobs: Sequence[Job]) -> Iterator[Learned]:
+    def _learn(self, jobs: Sequence[LearningJob]) -> Iterator[TaskResult]:
         if self.processes == 1 or len(jobs) == 1:
-            for job in jobs:
-                yield learn(job, self.progress)
+            yield from (learn_task(job, self.progress) for job in jobs)
             return
-        found: dict[int, Learned] = {}
-        with _workers(self.processes, len(jobs)) as pool:
-            running = {pool.submit(learn_alone, job): number for number, job in enumerate(jobs)}
+        results: dict[int, TaskResult] = {}
+        # a fork would copy the threads' locks, and then wait for them for ever
+        pool = ProcessPoolExecutor(min(self.processes, len(jobs)), mp_context=get_context("spawn"))
+        try:
+            running = {pool.submit(_learn_on_one_thread, job): position for position, job in enumerate(jobs)}
             for done, future in enumerate(as_completed(running), start=1):
-                found[running[future]] = future.result()
+                results[running[future]] = future.result()
                 if self.progress is not None:
                     self.progress(jobs[running[future]].targets[0], done, len(jobs))
-        yield from (found[number] for number in range(len(jobs)))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        yield from (results[position] for position in range(len(jobs)))
 
 
-@contextmanager
-def _workers(processes: int, jobs: int) -> Iterator[ProcessPoolExecutor]:
-    # a fork would copy the threads' locks, and then wait for them for ever
-    pool = ProcessPoolExecutor(min(processes, jobs), mp_context=get_context("spawn"))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+def learn_task(job: LearningJob, progress: Progress | None = None) -> TaskResult:
+    """Learn the rules of a task."""
+    task = LearningTask.for_targets(FactGraph(job.kb), job.targets)
+    search = RuleSearch(
+        task,
+        job.shape,
+        job.training,
+        rounds=job.rounds,
+        samples=job.samples,
+        max_length=job.max_length,
+        seed=job.seed,
+        folder=job.folder,
+        progress=progress,
+    )
+    return learn_classes(job, task, search) if len(job.targets) > 1 else learn_predicate(job, task, search)
 
 
-def _file_name(target: str) -> str:
-    return "".join(each if each.isalnum() or each in "-_" else f"%{ord(each):02x}" for each in target)
+def _learn_on_one_thread(job: LearningJob) -> TaskResult:
+    torch.set_num_threads(1)
+    return learn_task(job)
+
+
+def check_heads(width: int, heads: int) -> None:
+    """Refuse a width that cannot be divided among the heads of a transformer."""
+    if width % heads:
+        raise DataError(f"width must be a multiple of heads ({heads}), got {width}")
+
+
+def safe_file_name(name: str) -> str:
+    """Return a name with what file names may not contain replaced.
+
+    >>> safe_file_name("/people/born_in")
+    '%2fpeople%2fborn_in'
+    """
+    return "".join(letter if letter.isalnum() or letter in "-_" else f"%{ord(letter):02x}" for letter in name)

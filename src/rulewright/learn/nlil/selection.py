@@ -1,36 +1,44 @@
-"""Counting the rules that generators have written, and choosing among them."""
+"""Counting the rules that generators have written, and choosing those that together explain a target."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from rulewright.data import FactTable
 from rulewright.data.index import Ids
 from rulewright.engine.walks import Graph
-from rulewright.learn.nlil.facts import FactGraph, Hidden
-from rulewright.learn.nlil.formulas import Conjunction, Literal, Path, length, rows_of, rows_where
-from rulewright.learn.nlil.frontier import Reach, Statements
-from rulewright.learn.nlil.questions import Questions, Task
+from rulewright.learn.nlil.facts import Floats, Mask, StatementCodes
+from rulewright.learn.nlil.formulas import (
+    Conjunction,
+    OperatorPath,
+    PathLiteral,
+    count_atoms,
+    match_conjunctions,
+    match_literals,
+)
+from rulewright.learn.nlil.frontier import NOTHING_HIDDEN, EvidenceBuilder
+from rulewright.learn.nlil.questions import LearningTask, TargetQuestions
 
-Floats = npt.NDArray[np.float64]
-AGAINST = 5.0
-"""How often a class must be expected for its absence to tell something."""
+WrittenRule = tuple[int, Conjunction]
+"""A rule as a generator wrote it: the index of its target among those of the task, and its body."""
 
 
 @dataclass(frozen=True)
-class Counted:
-    """A rule for one of the targets, with the questions of which it is rightly true and how often it is true at all."""
+class CountedRule:
+    """A rule with the questions of which body and head are true, and how often the body is true at all."""
 
-    target: int
+    target_index: int
     conjunction: Conjunction
     right: Ids
-    fired: float
+    body_count: float
+
+    @property
+    def written(self) -> WrittenRule:
+        """The rule without its counts."""
+        return self.target_index, self.conjunction
 
     @property
     def support(self) -> int:
@@ -39,108 +47,80 @@ class Counted:
 
     @property
     def precision(self) -> float:
-        """How often it is right, of all the times that it is true."""
-        return self.support / self.fired if self.fired else 0.0
+        """How often it is right, of all the times that its body is true."""
+        return self.support / self.body_count if self.body_count else 0.0
 
-    def uses(self, statements: frozenset[int], operators: frozenset[int]) -> bool:
-        """Tell whether some statement or operator occurs in it."""
-        return any(
-            literal.statement in statements or not operators.isdisjoint((*(literal.left or ()), *(literal.right or ())))
-            for literal, _ in self.conjunction
+
+def count_rules(
+    rules: Iterable[WrittenRule],
+    task: LearningTask,
+    questions: TargetQuestions,
+    *,
+    most: int | None = None,
+    seed: int = 0,
+) -> list[CountedRule]:
+    """Count rules on questions, each without what is hidden from it; ``most`` and ``seed`` as in matching."""
+    ordered = sorted(set(rules), key=lambda rule: (rule[0], count_atoms(rule[1]), sorted(map(repr, rule[1]))))
+    bodies = (conjunction for _, conjunction in ordered)
+    rows = match_conjunctions(bodies, task, questions.arguments, most=most, seed=seed)
+    return [
+        CountedRule(
+            target_index,
+            conjunction,
+            rows[conjunction][questions.truth[rows[conjunction], target_index]],
+            len(rows[conjunction]),
         )
+        for target_index, conjunction in ordered
+    ]
 
 
-def counted(rules: Iterable[tuple[int, Conjunction]], task: Task, reach: Reach, questions: Questions) -> list[Counted]:
-    """Count rules about one argument on questions, each without what is hidden of it."""
-    wanted = sorted(set(rules), key=lambda each: (each[0], length(each[1]), sorted(map(repr, each[1]))))
-    bodies = dict.fromkeys(conjunction for _, conjunction in wanted)
-    literals = dict.fromkeys(literal for each in bodies for literal, _ in each)
-    holds = rows_where(literals, reach, questions.arguments, task.hidden)
-    rows = {each: rows_of(each, holds, len(questions)) for each in bodies}
-    found = []
-    for target, conjunction in wanted:
-        fired = rows[conjunction]
-        found.append(Counted(target, conjunction, fired[questions.truth[fired, target]], len(fired)))
-    return found
+def right_rows(rules: Iterable[CountedRule]) -> Ids:
+    """Return the questions of which some rule is right."""
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(rule.right for rule in rules)]))
 
 
-def counted_for_all(
-    bodies: Iterable[Conjunction], task: Task, reach: Reach, questions: Questions, priors: Floats, min_support: int
-) -> list[Counted]:
-    """Count each body for every class that it speaks for or against, whichever class it was written for.
-
-    It speaks for a class that it raises above its prior, with ``min_support`` at least; against one that should be
-    there `AGAINST` times by its prior, and is not half so often.
-    """
-    wanted = sorted(set(bodies), key=lambda each: (length(each), sorted(map(repr, each))))
-    literals = dict.fromkeys(literal for each in wanted for literal, _ in each)
-    holds = rows_where(literals, reach, questions.arguments, task.hidden)
-    classes = questions.truth.argmax(axis=1)
-    found = []
-    for body in wanted:
-        fired = rows_of(body, holds, len(questions))
-        mine = classes[fired]
-        counts = np.bincount(mine, minlength=len(priors))
-        expected = priors * len(fired)
-        speaks = (counts >= min_support) & (counts > expected)
-        speaks |= (expected >= AGAINST) & (counts < expected / 2)
-        for target in np.flatnonzero(speaks).tolist():
-            found.append(Counted(target, body, fired[mine == target], len(fired)))
-    return found
+def unexplained_shares(rules: Iterable[CountedRule], shape: tuple[int, int]) -> Floats:
+    """Return for each question and target 1 less the precision of the most precise rule that is right of it."""
+    shares = np.ones(shape)
+    for rule in rules:
+        own = shares[rule.right, rule.target_index]
+        shares[rule.right, rule.target_index] = np.minimum(own, 1 - rule.precision)
+    return shares
 
 
-def covering(
-    rules: Sequence[Counted], recursive: Sequence[bool], *, min_support: int, min_precision: float, max_rules: int
-) -> list[Counted]:
+def choose_cover(
+    rules: Sequence[CountedRule],
+    is_recursive: Sequence[bool],
+    *,
+    min_support: int,
+    min_precision: float,
+    max_rules: int,
+) -> list[CountedRule]:
     """Return rules that together are right as often as all of them are: the most precise first, none superfluous.
 
-    Of equally precise rules those that do not rest on the target itself come first, then those that are right more
-    often, then the shorter ones. What others make superfluous is left out, rules that rest on the target first.
+    Of equally precise rules those that do not use the target itself come first, then those that are right more often,
+    then the shorter ones. What others make superfluous is left out, recursive rules first.
     """
     fit = [
-        (rule, rests)
-        for rule, rests in zip(rules, recursive, strict=True)
+        (rule, recursive)
+        for rule, recursive in zip(rules, is_recursive, strict=True)
         if rule.support >= min_support and rule.precision >= min_precision
     ]
-    fit.sort(key=lambda each: (-round(each[0].precision, 3), each[1], -each[0].support, length(each[0].conjunction)))
-    chosen: list[tuple[Counted, bool]] = []
+    fit.sort(
+        key=lambda pair: (-round(pair[0].precision, 3), pair[1], -pair[0].support, count_atoms(pair[0].conjunction))
+    )
+    chosen: list[tuple[CountedRule, bool]] = []
     covered: set[int] = set()
-    for rule, rests in fit:
+    for rule, recursive in fit:
         new = set(rule.right.tolist()) - covered
         if new and len(chosen) < max_rules:
-            chosen.append((rule, rests))
+            chosen.append((rule, recursive))
             covered |= new
-    for each in sorted(chosen, key=lambda each: (not each[1], each[0].support)):
-        others = [other for other in chosen if other is not each]
-        if covered <= set().union(*(other[0].right.tolist() for other in others)):
+    for pair in sorted(chosen, key=lambda pair: (not pair[1], pair[0].support)):
+        others = [other for other in chosen if other is not pair]
+        if covered <= set(right_rows(rule for rule, _ in others).tolist()):
             chosen = others
     return [rule for rule, _ in chosen]
-
-
-def most_telling(rules: Sequence[Counted], priors: Floats, *, most: int) -> list[Counted]:
-    """Return for each target the ``most`` rules that tell most: ``s log(s/e) + (b − s) log((b − s)/(b − e))``.
-
-    A rule is right ``s`` of the ``b`` times that it is true, where the prior lets expect ``e``. Of rules that are right
-    of the same questions and true as often, the shortest are kept: all of them, for they may differ elsewhere.
-    """
-    found = []
-    for target, prior in enumerate(priors.tolist()):
-        shortest: dict[tuple[bytes, float], int] = {}
-        mine = [each for each in rules if each.target == target]
-        mine.sort(key=lambda each: (length(each.conjunction), sorted(map(repr, each.conjunction))))
-        kept = []
-        for each in mine:
-            least = shortest.setdefault((each.right.tobytes(), each.fired), length(each.conjunction))
-            if length(each.conjunction) == least or not each.support:
-                kept.append(each)
-        kept.sort(key=lambda each: -_told(each, prior))
-        found += kept[:most]
-    return found
-
-
-def _told(rule: Counted, prior: float) -> float:
-    parts = ((rule.support, prior * rule.fired), (rule.fired - rule.support, (1 - prior) * rule.fired))
-    return sum(seen * math.log(seen / expected) for seen, expected in parts if seen)
 
 
 class PairCounter:
@@ -150,101 +130,81 @@ class PairCounter:
     first arguments that its body joins and that is no known fact.
     """
 
-    def __init__(self, task: Task, known: tuple[Ids, Ids], *, most: int, seed: int) -> None:
-        self.task = task
-        firsts = np.unique(known[0])
-        if len(firsts) > most:
-            firsts = np.sort(np.random.default_rng(seed).permutation(firsts)[:most])
-        self.firsts = firsts
-        keep = np.isin(known[0], firsts)
-        columns = tuple(column[keep] for column in known)
-        self.questions = Questions(columns, np.ones((len(columns[0]), 1), dtype=bool))
+    def __init__(self, task: LearningTask, known: tuple[Ids, ...], *, most: int, seed: int) -> None:
+        self.task, self.firsts = task, np.unique(known[0])
+        if len(self.firsts) > most:
+            self.firsts = np.sort(np.random.default_rng(seed).permutation(self.firsts)[:most])
+        keep = np.isin(known[0], self.firsts)
+        first, second = (column[keep] for column in known)
+        self.questions = TargetQuestions((first, second), np.ones((len(first), 1), dtype=bool))
         kb = task.graph.kb
-        facts: FactTable | None = kb.tables().get("ee")
-        self._walks = Graph(facts, task.graph.entities, len(kb.predicates))
-        self._relations = [kb.predicate_index(name) for name in task.graph.vocabulary.binary]
-        self._numbers = Statements.of(task.graph, 2)
-        row = np.searchsorted(firsts, columns[0])
-        self._true = sparse.csr_array((np.ones(len(row)), (row, columns[1])), shape=(len(firsts), task.graph.entities))
-        self._states: dict[Path, sparse.csr_array] = {}
+        self._walks = Graph(kb.tables().get("ee"), kb.n_entities, len(kb.predicates))
+        self._codes = StatementCodes(2, task.graph.vocabulary)
+        row = np.searchsorted(self.firsts, first)
+        self._true = sparse.csr_array((np.ones(len(row)), (row, second)), shape=(len(self.firsts), kb.n_entities))
+        self._states: dict[OperatorPath, sparse.csr_array] = {}
 
-    def counted(self, rules: Iterable[tuple[int, Conjunction]], reach: Reach) -> list[Counted]:
+    def count(self, rules: Iterable[WrittenRule]) -> list[CountedRule]:
         """Count rules, each of which joins its two arguments by a path."""
-        wanted = sorted(set(rules), key=lambda each: sorted(map(repr, each[1])))
-        literals = dict.fromkeys(literal for _, each in wanted for literal, _ in each)
-        holds = rows_where(literals, reach, self.questions.arguments, self.task.hidden, block=1024)
-        found = []
-        for target, conjunction in wanted:
-            right = rows_of(conjunction, holds, len(self.questions))
-            found.append(Counted(target, conjunction, right, len(right) + self.wrong(conjunction)))
+        ordered = sorted(set(rules), key=lambda rule: sorted(map(repr, rule[1])))
+        bodies = (conjunction for _, conjunction in ordered)
+        rows = match_conjunctions(bodies, self.task, self.questions.arguments, block=1024)
+        counted = [
+            CountedRule(target_index, body, rows[body], len(rows[body]) + self._count_wrong(body))
+            for target_index, body in ordered
+        ]
         self._states.clear()
-        return found
+        return counted
 
-    def wrong(self, conjunction: Conjunction) -> int:
+    def _count_wrong(self, conjunction: Conjunction) -> int:
         """Return how many pairs a rule joins that are no known facts."""
         state: sparse.csr_array | None = None
-        marks: list[tuple[Literal, bool]] = []
-        for literal, positive in sorted(conjunction, key=lambda each: not each[1]):
-            if literal.left is None or literal.right is None:
-                marks.append((literal, positive))
+        about_one: list[tuple[PathLiteral, bool]] = []
+        for literal, positive in sorted(conjunction, key=lambda signed: not signed[1]):
+            if not literal.is_joining:
+                about_one.append((literal, positive))
                 continue
-            path = joined_path(literal, self._numbers)
-            joins = self._state(path).sign()
-            if not positive:
+            joins = self._walk(literal.joined_path(self._codes)).sign()
+            if positive:
+                state = joins if state is None else state.multiply(joins)
+            else:
                 assert state is not None
                 state = state - state.multiply(joins)
-            else:
-                state = joins if state is None else state.multiply(joins)
         assert state is not None
-        false = sparse.csr_array(state - state.multiply(self._true.sign()))
-        false.eliminate_zeros()
-        rows = np.repeat(np.arange(len(self.firsts)), np.diff(false.indptr))
+        wrong = sparse.csr_array(state - state.multiply(self._true.sign()))
+        wrong.eliminate_zeros()
+        rows = np.repeat(np.arange(len(self.firsts)), np.diff(wrong.indptr))
         keep = np.ones(len(rows), dtype=bool)
-        for literal, positive in marks:
-            entity = self.firsts[rows] if literal.right is None else false.indices.astype(np.int64)
-            keep &= self._borne(literal, entity) == positive
+        for literal, positive in about_one:
+            entities = self.firsts[rows] if literal.right is None else wrong.indices.astype(np.int64)
+            keep &= self._match_entities(literal, entities) == positive
         return int(keep.sum())
 
-    def _state(self, path: Path) -> sparse.csr_array:
+    def _walk(self, path: OperatorPath) -> sparse.csr_array:
         """Return in how many ways a path leads from the first arguments to every entity."""
         if path not in self._states:
             if not path:
                 self._states[path] = self._walks.start(self.firsts)
             else:
-                self._states[path] = self._step(self._state(path[:-1]), path[-1])
+                self._states[path] = self._apply(self._walk(path[:-1]), path[-1])
         return self._states[path]
 
-    def _step(self, state: sparse.csr_array, operator: int) -> sparse.csr_array:
-        vocabulary = self.task.graph.vocabulary
-        if operator >= vocabulary.filter(1):
-            name = vocabulary.unary[operator - vocabulary.filter(1)]
-            bears = np.zeros(self.task.graph.entities)
-            bears[self.task.graph.kb.columns(name)[0]] = 1
-            return sparse.csr_array(state.multiply(bears[None, :]))
-        relation, inverse = divmod(operator - 1, 2)
-        return self._walks.take_step(state, 2 * self._relations[relation] + inverse)
+    def _apply(self, state: sparse.csr_array, operator: int) -> sparse.csr_array:
+        kb, vocabulary = self.task.graph.kb, self.task.graph.vocabulary
+        if vocabulary.is_filter(operator):
+            has_mark = np.zeros(kb.n_entities)
+            has_mark[kb.columns(vocabulary.mark_name(vocabulary.filter_mark(operator)))[0]] = 1
+            return sparse.csr_array(state.multiply(has_mark[None, :]))
+        return self._walks.take_step(state, self.task.graph.fact_step(operator))
 
-    def _borne(self, literal: Literal, entities: Ids) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Tell of which entities a literal about one argument holds, with nothing hidden."""
+    def _match_entities(self, literal: PathLiteral, entities: Ids) -> Mask:
+        """Return of which entities a literal about one argument is true, with nothing hidden."""
         path = literal.left if literal.left is not None else literal.right
         assert path is not None
-        graph: FactGraph = self.task.graph
-        _, mark = self._numbers.kind(literal.statement)
-        one = Literal(mark, path, None)
-        different, place = np.unique(entities, return_inverse=True)
-        holds = np.zeros(len(different), dtype=bool)
-        holds[rows_where([one], Reach(graph, steps=len(path), arity=1), [different], Hidden())[one]] = True
-        return holds[place]
-
-
-def joined_path(literal: Literal, numbers: Statements) -> Path:
-    """Return the path from the first argument to the second: there, across, and back along the second's own.
-
-    >>> joined_path(Literal(0, (3,), (2, 5)), Statements(2, 4, 2))  # operator 5 is a filter: there are 4 steps
-    (3, 1, 5, 1)
-    """
-    assert literal.left is not None
-    assert literal.right is not None
-    _, step = numbers.kind(literal.statement)
-    back = tuple(each if each > numbers.relations else (each - 1 ^ 1) + 1 for each in reversed(literal.right))
-    return (*literal.left, step, *back)
+        _, mark = self._codes.decode(literal.statement)
+        about_one = PathLiteral(mark, path, None)
+        different, position = np.unique(entities, return_inverse=True)
+        builder = EvidenceBuilder(self.task.graph, steps=len(path), arity=1)
+        is_true = np.zeros(len(different), dtype=bool)
+        is_true[match_literals([about_one], builder, [different], NOTHING_HIDDEN)[about_one]] = True
+        return is_true[position]

@@ -40,7 +40,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         "rows": {"asked one by one": figures(asked, even), "derived from zero": figures(derived, even)},
         "exact": asked == even and derived == even,
         "zero": 0 in asked and 0 in derived,
-        "rounds": len(learner.learned_[TARGET].trained),
+        "rounds": len(learner.learned_[TARGET].generators),
         "rules": [str(each) for each in learner.rules_],
         "seconds": round(seconds, 1),
         "paper": settings.get("paper"),
