@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import operator
 import random
-from collections import Counter
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.engine.sql import literals
@@ -171,18 +170,6 @@ class Oracle:
 
     def count(self, body, *, distinct: bool = False) -> int:
         return sum(1 for _ in self.groundings(body, distinct=distinct))
-
-    def heads(self, body, head, *, distinct: bool = False) -> Counter:
-        """Count for every instance of the head the groundings that give it."""
-        return Counter(
-            tuple(self._value(term, each) for term in head.args) for each in self.groundings(body, distinct=distinct)
-        )
-
-    def derived(self, head, body) -> Counter:
-        known = self.true[head.predicate] | self.false[head.predicate]
-        if isinstance(head, Membership):
-            known = {fact[:-1] for fact in known}
-        return Counter({args: n for args, n in self.heads(body, head).items() if args not in known})
 
 
 def head_for(chance: random.Random, body) -> Atom | Membership | None:

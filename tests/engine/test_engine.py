@@ -65,7 +65,7 @@ def test_counts_and_bindings_equal_the_oracle(make, seed):
 @each_engine
 @settings(max_examples=150, deadline=None)
 @given(seed=SEEDS)
-def test_support_and_derivation_equal_the_oracle(make, seed):
+def test_support_equals_the_oracle(make, seed):
     chance = random.Random(seed)
     kb, body = random_kb(chance), random_body(chance, atoms=3)
     head = head_for(chance, body)
@@ -77,17 +77,11 @@ def test_support_and_derivation_equal_the_oracle(make, seed):
     of_head = variables(head)
     with make(kb) as engine:
         found = engine.support(head, body)
-        columns, counts = engine.derive(head, body)
     assert found.body_groundings == len(groundings)
     assert found.groundings == len(with_head)
     assert found.body_heads == len({tuple(each[name] for name in of_head) for each in groundings})
     assert found.heads == len({tuple(each[name] for name in of_head) for each in with_head})
     assert found.confidence == (len(with_head) / len(groundings) if groundings else 0)
-    rows = kb.label_rows(head.predicate, columns)
-    if hasattr(head, "classes"):
-        assert {row[-1] for row in rows} <= {head.classes[0]}
-        rows = [row[:-1] for row in rows]
-    assert dict(zip(rows, counts.tolist(), strict=True)) == dict(oracle.derived(head, body))
 
 
 @each_engine
@@ -170,7 +164,7 @@ def test_a_file_holds_the_tables(family, tmp_path):
 
 
 def test_bad_settings_are_reported(family, tmp_path):
-    with pytest.raises(DataError, match="cannot start DuckDB"):
+    with pytest.raises(DataError, match="memory_limit must be bytes or a text such as"):
         Engine(family, memory_limit="a lot")
     with pytest.raises(DataError, match="cannot start DuckDB"):
         Engine(family, path=tmp_path / "missing" / "facts.duckdb")

@@ -76,7 +76,7 @@ def test_the_fixed_point_equals_the_naive_one_with_classes_and_numbers(seed):
 def test_the_fixed_point_equals_the_naive_one_with_recursion_and_negation(seed):
     chance = random.Random(seed)
     with mock.patch.multiple(
-        sys.modules["rulewright.reason.apply"], _FEWEST=chance.choice((1, 16)), _MEETINGS=1
+        sys.modules["rulewright.reason.apply"], _FEWEST_RULES=chance.choice((1, 16)), _MOST_MEETINGS=1
     ):  # few rules in a statement
         rounds = chance.choice((None, None, None, 2, 3))
         check_against_naive(chance, random_graph(chance), recursive_rules(chance), rounds)
@@ -145,12 +145,12 @@ def test_unknown_predicates_and_options(family):
         apply(parse_rules("predicate p(person). p(X) :- parent_of(X, Y)."), family)
 
 
-def test_scores_below_the_minimum_are_left_out_and_progress_is_told(family):
-    told = []
+def test_scores_below_the_minimum_are_left_out_and_progress_is_reported(family):
+    reports = []
     rules = parse_rules("0.4 :: child_of(X, Y) :- parent_of(Y, X). 0.9 :: child_of(X, ann) :- parent_of(ann, X).")
-    inferred = apply(rules, family, min_score=0.5, progress=lambda done, total: told.append((done, total)))
+    inferred = apply(rules, family, min_score=0.5, progress=lambda *report: reports.append(report))
     assert [(str(fact), fact.score, len(fact.rules)) for fact in inferred] == [("child_of(bob, ann)", 0.9, 1)]
-    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert reports == [("round 1", done, 2) for done in range(3)]
     assert repr(inferred) == "Inferred(1 new facts)"
     assert inferred[0] == inferred[:1][0] == inferred[-1]
 

@@ -177,7 +177,7 @@ def test_a_near_miss_misses_exactly_what_it_says(seed):
     goal = goal[:2] if goal[0] == "v" else goal
     found = explain(rules, kb, goal)
     for miss in found.why_not:
-        rule = rules.rules[miss.number]
+        rule = rules.rules[miss.rule_index]
         assert len(miss.held) + len(miss.missing) == len(rule.alternatives()[0])
         assert len(miss.missing) == len(found.why_not[0].missing)
         for each in miss.held:
@@ -304,7 +304,7 @@ def test_unknown_names_and_options(family):
         explain(RULES, family, "parent_off(ann, bob)")
     with pytest.raises(UnknownNameError, match="did you mean 'ann'"):
         explain(RULES, family, "parent_of(anne, bob)")
-    with pytest.raises(DataError, match="k must be >= 1, got 0"):
+    with pytest.raises(DataError, match="k must be >= 1 or None, got 0"):
         explain(RULES, family, "parent_of(ann, bob)", k=0)
 
 
@@ -314,9 +314,9 @@ def test_a_wrong_proof_is_not_verified(family):
     leaf = Proof(found.fact)
     wrong = [
         (leaf, "no known fact"),
-        (Proof(found.fact, 0.5, found.source, found.number, found.premises), "its score must be 0.9"),
-        (Proof(found.fact, 0.9, found.source, found.number, found.premises[::-1]), "is no instance of"),
-        (Proof(found.fact, 0.9, found.source, found.number, found.premises[:1]), "not the premises"),
+        (Proof(found.fact, 0.5, found.source, found.rule_index, found.premises), "its score must be 0.9"),
+        (Proof(found.fact, 0.9, found.source, found.rule_index, found.premises[::-1]), "is no instance of"),
+        (Proof(found.fact, 0.9, found.source, found.rule_index, found.premises[:1]), "not the premises"),
         (Proof(found.fact, 0.9, found.source, 1, found.premises), "not among the rules"),
     ]
     for proof, message in wrong:

@@ -205,7 +205,7 @@ def test_answers(explorer):
 def test_proofs(explorer):
     found = explorer.explain(("parent_of", "al", "bob"))
     assert found.status == "inferred" and found.score == 0.8
-    assert explorer.rule_key(found.proofs[0].number) == 1
+    assert explorer.rule_key(found.proofs[0].rule_index) == 1
     assert explorer.explain(("parent_of", "cid", "ann")).status == "unknown"
     assert explorer.rule_key(None) is None and explorer.rule_key(99) is None
 

@@ -14,16 +14,17 @@ from typing import Any, Self
 import duckdb
 import numpy as np
 
-from rulewright.data import FactTable, KnowledgeBase, signature
-from rulewright.engine.sql import Column, SQLEngine, table_name
+from rulewright.checks import read_memory_limit
+from rulewright.data import KnowledgeBase, signature
+from rulewright.engine.sql import Column, SQLEngine, declare_columns, table_name
 from rulewright.errors import DataError, MemoryLimitError, TimeLimitError
 
 
 class Engine(SQLEngine):
     """Runs rule bodies over a knowledge base on DuckDB.
 
-    ``memory_limit`` (such as ``"2GB"``) bounds what DuckDB holds; beyond it intermediate results go to disk.
-    ``path`` keeps the tables in a file instead of memory.
+    ``memory_limit`` (bytes, or text such as ``"2GB"``) bounds what DuckDB holds; beyond it intermediate results go to
+    disk. ``path`` keeps the tables in a file instead of memory.
 
     >>> from rulewright.logic import parse_rule
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -37,15 +38,16 @@ class Engine(SQLEngine):
         self,
         kb: KnowledgeBase,
         *,
-        memory_limit: str | None = None,
+        memory_limit: int | str | None = None,
         threads: int | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(kb)
+        limit = read_memory_limit(memory_limit)
         self._spill = tempfile.TemporaryDirectory(prefix="rulewright-", ignore_cleanup_errors=True)
         settings: dict[str, Any] = {"temp_directory": self._spill.name}
-        if memory_limit is not None:
-            settings["memory_limit"] = memory_limit
+        if limit is not None:
+            settings["memory_limit"] = f"{limit}B"
         if threads is not None:
             settings["threads"] = threads
         try:
@@ -54,21 +56,15 @@ class Engine(SQLEngine):
             self._spill.cleanup()
             raise DataError(f"cannot start DuckDB: {_first_line(error)}") from None
         self._results = count()
-        self._load()
-
-    def _load(self) -> None:
-        kinds = {signature(each) for each in self.kb.predicates.values()}
+        signatures = sorted({signature(declaration) for declaration in kb.predicates.values()})
         for truth in (True, False):
-            tables = self.kb.tables(truth=truth)
-            for kind in sorted(kinds):
-                self._create(table_name(kind, truth=truth), kind, tables.get(kind))
-
-    def _create(self, name: str, kind: str, table: FactTable | None) -> None:
-        types = ", ".join(f"a{place} {'DOUBLE' if each == 'n' else 'INTEGER'}" for place, each in enumerate(kind))
-        self._execute(f"CREATE OR REPLACE TABLE {name} (p INTEGER, {types})")
-        if table is not None and len(table):
-            columns = {"p": table.predicate, **{f"a{place}": each for place, each in enumerate(table.columns)}}
-            self._take(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming", columns)
+            for fact_signature in signatures:
+                name, table = table_name(fact_signature, truth=truth), kb.tables(truth=truth).get(fact_signature)
+                self._execute(f"CREATE OR REPLACE TABLE {name} ({declare_columns(fact_signature)})")
+                if table is not None and len(table):
+                    columns = {"p": table.predicate}
+                    columns |= {f"a{position}": column for position, column in enumerate(table.columns)}
+                    self._take(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming", columns)
 
     def _take(self, statement: str, columns: Mapping[str, Column]) -> None:
         """Run a statement that reads columns of NumPy as ``incoming``."""
@@ -88,8 +84,8 @@ class Engine(SQLEngine):
 
     def run(self, statement: str) -> dict[str, Column]:
         """Run a statement and return its columns by name."""
-        found = self._execute(statement).fetchnumpy()
-        return {name: np.asarray(column) for name, column in found.items()}
+        columns = self._execute(statement).fetchnumpy()
+        return {name: np.asarray(column) for name, column in columns.items()}
 
     def stream(self, statement: str, batch_size: int) -> Iterator[dict[str, Column]]:
         """Run a statement and yield its columns in batches; the result itself waits in DuckDB, on disk if need be."""

@@ -1,8 +1,8 @@
-"""Rule bodies as plain, portable SQL.
+"""Rule bodies as plain, portable SQL, and the engine that runs them.
 
-The facts of a signature stand in one table ``fact_<signature>(p, a0, a1, …)``: ``p`` is the predicate's number, the
-other columns are ids, numbers or a class. A conjunctive body becomes one SELECT: a table for each positive atom,
-equalities for shared variables, NOT EXISTS for negated atoms. Nothing here is special to one database.
+The facts of a signature stand in one table ``fact_<signature>(p, a0, a1, …)``: ``p`` is the predicate's index, the
+other columns are entity indices, numbers or a class. A conjunctive body becomes one SELECT: a table for each positive
+atom, equalities for shared variables, NOT EXISTS for negated atoms. Nothing here is special to one database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
@@ -37,37 +36,55 @@ from rulewright.logic import (
 )
 
 Body = Sequence[Literal | Formula]
+Column = npt.NDArray[Any]
 TableNames = Callable[[str], str]
+"""Returns the table that holds the facts of a signature."""
 
 _COMPARATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "=", "!=": "<>"}
 
 
-def table_name(kind: str, *, truth: bool = True) -> str:
+def table_name(fact_signature: str, *, truth: bool = True) -> str:
     """Return the name of the table that holds the facts of a signature."""
-    return f"{'fact' if truth else 'false'}_{kind}"
+    return f"{'fact' if truth else 'false'}_{fact_signature}"
+
+
+def argument_columns(fact_signature: str) -> list[str]:
+    """Return the names of the columns that hold the arguments of a signature."""
+    return [f"a{position}" for position in range(len(fact_signature))]
+
+
+def declare_columns(fact_signature: str) -> str:
+    """Return the columns of a table of facts with their SQL types."""
+    types = ("DOUBLE" if letter == "n" else "INTEGER" for letter in fact_signature)
+    return ", ".join(["p INTEGER", *map(" ".join, zip(argument_columns(fact_signature), types, strict=True))])
 
 
 def literals(body: Body) -> tuple[Literal, ...]:
     """Read the parts of a conjunctive body as literals; anything deeper is refused."""
-    return tuple(_literal(part) for part in body)
+    parts = []
+    for part in body:
+        match part:
+            case Literal(Comparison() as comparison, False) | Not(Comparison() as comparison):
+                parts.append(Literal(comparison.opposite()))
+            case Literal():
+                parts.append(part)
+            case Not(Atom() | Membership() as unit):
+                parts.append(Literal(unit, False))
+            case Atom() | Membership() | Comparison():
+                parts.append(Literal(part))
+            case _:
+                raise DataError(f"a conjunctive body has atoms, negated atoms and comparisons, got {part}")
+    return tuple(parts)
 
 
-def _literal(part: Literal | Formula) -> Literal:
-    match part:
-        case Literal(Comparison() as comparison, False) | Not(Comparison() as comparison):
-            return Literal(comparison.opposite())
-        case Literal():
-            return part
-        case Not(Atom() | Membership() as unit):
-            return Literal(unit, False)
-        case Atom() | Membership() | Comparison():
-            return Literal(part)
-    raise DataError(f"a conjunctive body has atoms, negated atoms and comparisons, got {part}")
+def positive_atoms(body: Iterable[Literal]) -> list[Head]:
+    """Return the atoms of a body that facts must match, in order."""
+    return [literal.unit for literal in body if literal.positive and not isinstance(literal.unit, Comparison)]
 
 
 @dataclass
 class Join:
-    """A conjunctive body on its way to SQL: where each variable stands, and what must hold.
+    """A conjunctive body on its way to SQL: the column of each variable, and what must hold.
 
     >>> from rulewright.logic import parse_rule
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
@@ -77,7 +94,7 @@ class Join:
     """
 
     kb: KnowledgeBase
-    places: dict[Variable, str] = field(default_factory=dict)
+    columns: dict[Variable, str] = field(default_factory=dict)
     types: dict[Variable, str] = field(default_factory=dict)
     predicates: dict[PredicateVariable, str] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
@@ -87,18 +104,39 @@ class Join:
     def of(cls, body: Body, kb: KnowledgeBase, *, distinct: bool = False) -> Join:
         """Translate a body; with ``distinct`` no two of its variables stand for the same entity."""
         join = cls(kb)
-        parts = literals(body)
-        for literal in parts:
-            if literal.positive and not isinstance(literal.unit, Comparison):
-                join.add(literal.unit)
-        for literal in parts:
-            if isinstance(literal.unit, Comparison):
-                join.conditions.append(join.comparison(literal.unit))
-            elif not literal.positive:
-                join.conditions.append(join.absent(literal.unit))
+        join.add_body(literals(body))
         if distinct:
-            join._keep_apart()
+            entities = [variable for variable in join.columns if join.types[variable] != NUMBER_TYPE]
+            for one, other in combinations(entities, 2):
+                if join.types[one] == join.types[other] or not (join.types[one] and join.types[other]):
+                    join.conditions.append(f"{join.columns[one]} <> {join.columns[other]}")
         return join
+
+    def add_body(
+        self,
+        body: Sequence[Literal],
+        tables: Sequence[TableNames] | None = None,
+        absent_from: TableNames = table_name,
+    ) -> None:
+        """Join a body with the known facts, or its positive atoms each with another table.
+
+        Negated atoms must not be in the table ``absent_from``.
+        """
+        atoms = positive_atoms(body)
+        for atom, table in zip(atoms, tables or [table_name] * len(atoms), strict=True):
+            alias = f"t{len(self.sources)}"
+            fact_signature, conditions = self._match(atom, alias, binding=True)
+            self.sources.append(f"{table(fact_signature)} AS {alias}")
+            self.conditions += conditions
+        for literal in body:
+            unit = literal.unit
+            if isinstance(unit, Comparison):
+                self.conditions.append(self._compare(unit if literal.positive else unit.opposite()))
+            elif not literal.positive:
+                alias = f"n{len(self.conditions)}"
+                fact_signature, conditions = self._match(unit, alias, binding=False)
+                rows = f"SELECT 1 FROM {absent_from(fact_signature)} AS {alias} WHERE {' AND '.join(conditions)}"
+                self.conditions.append(f"NOT EXISTS ({rows})")
 
     def select(self, columns: str, suffix: str = "") -> str:
         """Return the statement that selects ``columns`` of every grounding."""
@@ -106,111 +144,83 @@ class Join:
         where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
         return f"SELECT {columns} FROM {sources}{where}{suffix}"
 
-    def add(self, unit: Atom | Membership, table: TableNames | None = None) -> str:
-        """Join the facts of a positive atom, or what another table of its signature holds; returns the alias."""
-        alias = f"t{len(self.sources)}"
-        kind, matches = self._matches(unit, alias, binding=True)
-        self.sources.append(f"{(table or table_name)(kind)} AS {alias}")
-        self.conditions += matches
-        return alias
-
-    def absent(self, unit: Atom | Membership, *, truth: bool = True, table: TableNames | None = None) -> str:
-        """Return the condition that no fact matches an atom whose variables are all bound."""
-        alias = f"n{len(self.conditions)}"
-        kind, matches = self._matches(unit, alias, binding=False)
-        where = " AND ".join(matches)
-        name = table_name(kind, truth=truth) if table is None else table(kind)
-        return f"NOT EXISTS (SELECT 1 FROM {name} AS {alias} WHERE {where})"
-
-    def _matches(self, unit: Atom | Membership, alias: str, *, binding: bool) -> tuple[str, list[str]]:
+    def _match(self, unit: Atom | Membership, alias: str, *, binding: bool) -> tuple[str, list[str]]:
         """Return an atom's signature and the conditions for a row ``alias`` to match it, binding new variables."""
-        types, kind, conditions = self._shape(unit, alias, binding=binding)
-        for place, (term, each) in enumerate(zip(unit.args, types, strict=True)):
-            here = f"{alias}.a{place}"
+        types, fact_signature, conditions = self._match_predicate(unit, alias, binding=binding)
+        for position, (term, type_name) in enumerate(zip(unit.args, types, strict=True)):
+            column = f"{alias}.a{position}"
             if isinstance(term, Variable):
-                known = self.places.get(term)
+                known = self.columns.get(term)
                 if known is not None:
-                    self._check_type(term, each, unit)
-                    conditions.append(f"{here} = {known}")
+                    self._check_type(term, type_name, unit)
+                    conditions.append(f"{column} = {known}")
                 elif binding:
-                    self.places[term], self.types[term] = here, each
+                    self.columns[term], self.types[term] = column, type_name
                 else:
                     raise DataError(f"variable {term} occurs only in {unit}, negated; bind it with a positive atom")
+                continue
+            if (type_name == NUMBER_TYPE) != isinstance(term, Number):
+                is_number = type_name == NUMBER_TYPE
+                wanted = "a number" if is_number else "an entity; quote a name that looks like a number"
+                raise DataError(f"{term} in {unit} must be {wanted}")
+            if isinstance(term, Number):
+                conditions.append(f"{column} = {_write_number(term)}")
             else:
-                conditions.append(self._equals_constant(here, term, each, unit))
+                conditions.append(_equals_any(column, self._entity_indices(term, type_name)))
         if isinstance(unit, Membership):
-            conditions.append(self._has_class(f"{alias}.a{len(types)}", unit))
-        return kind, conditions
+            classes = self.kb.predicate(str(unit.predicate)).classes or ()
+            for name in unit.classes:
+                if name not in classes:
+                    raise DataError(
+                        f"{name!r} is not a class of {unit.predicate}; its classes are {', '.join(classes)}"
+                    )
+            conditions.append(_equals_any(f"{alias}.a{len(types)}", map(classes.index, unit.classes)))
+        return fact_signature, conditions
 
-    def _shape(self, unit: Atom | Membership, alias: str, *, binding: bool) -> tuple[tuple[str, ...], str, list[str]]:
+    def _match_predicate(
+        self, unit: Atom | Membership, alias: str, *, binding: bool
+    ) -> tuple[tuple[str, ...], str, list[str]]:
+        """Return the types of an atom's arguments, its signature and the conditions on its predicate."""
         if isinstance(unit.predicate, PredicateVariable):
-            return self._any_predicate(unit, unit.predicate, alias, binding=binding)
+            hole, fact_signature = unit.predicate, "e" * len(unit.args)
+            if all(signature(declaration) != fact_signature for declaration in self.kb.predicates.values()):
+                raise DataError(f"{hole} cannot be filled: no predicate has {len(unit.args)} entities as arguments")
+            known = self.predicates.get(hole)
+            if known is None and not binding:
+                raise DataError(f"{hole} occurs only in {unit}, negated")
+            self.predicates.setdefault(hole, f"{alias}.p")
+            return ("",) * len(unit.args), fact_signature, [] if known is None else [f"{alias}.p = {known}"]
         declaration = self.kb.predicate(unit.predicate)
-        if len(unit.args) != declaration.arity:
-            raise DataError(f"{declaration.name} has {declaration.arity} arguments, got {unit}")
-        if (declaration.classes is not None) != isinstance(unit, Membership):
-            how = "is multi-class; write 'in {…}'" if declaration.classes else "is not multi-class"
-            raise DataError(f"{declaration.name} {how}: {unit}")
+        check_arguments(unit, self.kb)
         return declaration.types, signature(declaration), [f"{alias}.p = {self.kb.predicate_index(declaration.name)}"]
 
-    def _any_predicate(
-        self, unit: Atom | Membership, hole: PredicateVariable, alias: str, *, binding: bool
-    ) -> tuple[tuple[str, ...], str, list[str]]:
-        kind = "e" * len(unit.args)
-        if all(signature(each) != kind for each in self.kb.predicates.values()):
-            raise DataError(f"{hole} cannot be filled: no predicate has {len(kind)} entities as arguments")
-        known = self.predicates.get(hole)
-        if known is None and not binding:
-            raise DataError(f"{hole} occurs only in {unit}, negated")
-        self.predicates.setdefault(hole, f"{alias}.p")
-        return ("",) * len(kind), kind, [] if known is None else [f"{alias}.p = {known}"]
-
-    def _check_type(self, variable: Variable, here: str, unit: Unit) -> None:
+    def _check_type(self, variable: Variable, type_name: str, unit: Unit) -> None:
         known = self.types[variable]
-        if not here or not known:  # a predicate variable ranges over predicates of all entity types
-            if NUMBER_TYPE in (here, known):
+        if not type_name or not known:  # a predicate variable ranges over predicates of all entity types
+            if NUMBER_TYPE in (type_name, known):
                 raise DataError(
-                    f"{variable} has type {known or 'entity'} elsewhere and type {here or 'entity'} in {unit}"
+                    f"{variable} has type {known or 'entity'} elsewhere and type {type_name or 'entity'} in {unit}"
                 )
-            self.types[variable] = known or here
-        elif known != here:
-            raise DataError(f"{variable} has type {known} elsewhere and type {here} in {unit}")
+            self.types[variable] = known or type_name
+        elif known != type_name:
+            raise DataError(f"{variable} has type {known} elsewhere and type {type_name} in {unit}")
 
-    def _equals_constant(self, place: str, term: Term, kind: str, unit: Unit) -> str:
-        if (kind == NUMBER_TYPE) != isinstance(term, Number):
-            wanted = "a number" if kind == NUMBER_TYPE else "an entity; quote a name that looks like a number"
-            raise DataError(f"{term} in {unit} must be {wanted}")
-        if isinstance(term, Number):
-            return f"{place} = {_number(term)}"
-        return self._among(place, self._ids_of(term, kind))
-
-    def _ids_of(self, term: Term, kind: str) -> list[int]:
-        """Return the ids a symbol can stand for: one where the type is known, maybe several where it is not."""
+    def _entity_indices(self, term: Term, type_name: str) -> list[int]:
+        """Return the entities a symbol can stand for: one where the type is known, maybe several where it is not."""
         assert isinstance(term, Symbol)
-        domains = [self.kb.domains[kind]] if kind else self.kb.domains.values()
-        return [found for domain in domains if (found := domain.find(term.name)) is not None]
+        domains = [self.kb.domains[type_name]] if type_name else self.kb.domains.values()
+        return [index for domain in domains if (index := domain.find(term.name)) is not None]
 
-    @staticmethod
-    def _among(place: str, ids: Iterable[int]) -> str:
-        listed = sorted(ids)
-        if not listed:
-            return "1 = 0"
-        return f"{place} = {listed[0]}" if len(listed) == 1 else f"{place} IN ({', '.join(map(str, listed))})"
-
-    def _has_class(self, place: str, unit: Membership) -> str:
-        declared = self.kb.predicate(str(unit.predicate)).classes or ()
-        for each in unit.classes:
-            if each not in declared:
-                raise DataError(f"{each!r} is not a class of {unit.predicate}; its classes are {', '.join(declared)}")
-        return self._among(place, (declared.index(each) for each in unit.classes))
-
-    def comparison(self, comparison: Comparison) -> str:
+    def _compare(self, comparison: Comparison) -> str:
         """Return the condition that a comparison of bound terms holds."""
         left, right = comparison.args
         for term in comparison.args:
-            if isinstance(term, Variable) and term not in self.places:
+            if isinstance(term, Variable) and term not in self.columns:
                 raise DataError(f"variable {term} occurs only in {comparison}; bind it with a positive atom")
-        numeric = [self._is_number(term) for term in comparison.args]
+        numeric = [
+            isinstance(term, Number) or (isinstance(term, Variable) and self.types[term] == NUMBER_TYPE)
+            for term in comparison.args
+        ]
         if comparison.operator in ("=", "!="):
             if numeric[0] != numeric[1]:
                 return "1 = 0" if comparison.operator == "=" else "1 = 1"
@@ -221,102 +231,66 @@ class Join:
         if isinstance(left, Symbol) or isinstance(right, Symbol):
             symbol, variable = (left, right) if isinstance(left, Symbol) else (right, left)
             assert isinstance(variable, Variable)
-            same = self._among(self.places[variable], self._ids_of(symbol, self.types[variable]))
+            same = _equals_any(self.columns[variable], self._entity_indices(symbol, self.types[variable]))
             return same if comparison.operator == "=" else f"NOT ({same})"
-        return f"{self._scalar(left)} {_COMPARATORS[comparison.operator]} {self._scalar(right)}"
+        sides = [self.columns[term] if isinstance(term, Variable) else _write_number(term) for term in (left, right)]
+        return f" {_COMPARATORS[comparison.operator]} ".join(sides)
 
-    def _is_number(self, term: Term) -> bool:
-        return isinstance(term, Number) or (isinstance(term, Variable) and self.types[term] == NUMBER_TYPE)
-
-    def _scalar(self, term: Term) -> str:
-        return self.places[term] if isinstance(term, Variable) else _number(term)
-
-    def _keep_apart(self) -> None:
-        entities = [variable for variable in self.places if self.types[variable] != NUMBER_TYPE]
-        for one, other in combinations(entities, 2):
-            if self.types[one] == self.types[other] or not (self.types[one] and self.types[other]):
-                self.conditions.append(f"{self.places[one]} <> {self.places[other]}")
-
-    def head(self, head: Atom | Membership) -> list[str]:
+    def express_head(self, head: Head) -> list[str]:
         """Return the SQL expressions of a head's arguments."""
         types = self.kb.predicate(str(head.predicate)).types
-        for term, each in zip(head.args, types, strict=True):
-            if isinstance(term, Variable) and self.types.get(term) not in (None, "", each):
-                raise DataError(f"{term} has type {self.types[term]} in the body and type {each} in {head}")
-        return [self.expression(term, each) for term, each in zip(head.args, types, strict=True)]
+        for term, type_name in zip(head.args, types, strict=True):
+            if isinstance(term, Variable) and self.types.get(term) not in (None, "", type_name):
+                raise DataError(f"{term} has type {self.types[term]} in the body and type {type_name} in {head}")
+        return [self.express(term, type_name) for term, type_name in zip(head.args, types, strict=True)]
 
-    def expression(self, term: Term, kind: str) -> str:
+    def express(self, term: Term, type_name: str = "") -> str:
         """Return the SQL expression of a head's argument."""
         if isinstance(term, Variable):
-            if term not in self.places:
+            if term not in self.columns:
                 raise DataError(f"head variable {term} is not bound by the body")
-            return self.places[term]
+            return self.columns[term]
         if isinstance(term, Number):
-            return _number(term)
-        found = self._ids_of(term, kind)
-        if len(found) != 1:
-            raise DataError(f"{term} in the head is not an entity of type {kind or 'any'}")
-        return str(found[0])
+            return _write_number(term)
+        indices = self._entity_indices(term, type_name)
+        if len(indices) != 1:
+            raise DataError(f"{term} in the head is not an entity of type {type_name or 'any'}")
+        return str(indices[0])
 
 
-def _number(term: Term) -> str:
+def check_arguments(unit: Head, kb: KnowledgeBase) -> None:
+    """Refuse an atom that has not as many arguments as its predicate, or no class where that has some."""
+    declaration = kb.predicate(str(unit.predicate))
+    if len(unit.args) != declaration.arity:
+        raise DataError(f"{declaration.name} has {declaration.arity} arguments, got {unit}")
+    if (declaration.classes is not None) != isinstance(unit, Membership):
+        how = "is multi-class; write 'in {…}'" if declaration.classes else "is not multi-class"
+        raise DataError(f"{declaration.name} {how}: {unit}")
+
+
+def _equals_any(column: str, indices: Iterable[int]) -> str:
+    values = sorted(indices)
+    if not values:
+        return "1 = 0"
+    return f"{column} = {values[0]}" if len(values) == 1 else f"{column} IN ({', '.join(map(str, values))})"
+
+
+def _write_number(term: Term) -> str:
     assert isinstance(term, Number)
     return repr(float(term.value))
 
 
-def count(body: Body, kb: KnowledgeBase, *, distinct: bool = False) -> str:
-    """Return the statement that counts the groundings of a body."""
-    return Join.of(body, kb, distinct=distinct).select("COUNT(*) AS n")
-
-
-def count_distinct(body: Body, variables: Sequence[Variable], kb: KnowledgeBase, *, distinct: bool = False) -> str:
-    """Return the statement that counts the different values of some variables over all groundings."""
-    join = Join.of(body, kb, distinct=distinct)
-    columns = ", ".join(f"{join.expression(each, '')} AS v{place}" for place, each in enumerate(variables))
-    return f"SELECT COUNT(*) AS n FROM ({join.select(f'DISTINCT {columns}')}) AS heads"
-
-
-def count_by_predicate(body: Body, kb: KnowledgeBase, *, distinct: bool = False) -> tuple[str, list[PredicateVariable]]:
-    """Return the statement that counts the groundings of a body for every choice of its predicate variables."""
-    join = Join.of(body, kb, distinct=distinct)
-    if not join.predicates:
-        raise DataError("counting by predicate needs a predicate variable such as ?P in the body")
-    places = ", ".join(join.predicates.values())
-    columns = ", ".join(f"{place} AS p{number}" for number, place in enumerate(join.predicates.values()))
-    return join.select(f"{columns}, COUNT(*) AS n", f" GROUP BY {places}"), list(join.predicates)
-
-
-def bindings(
-    body: Body, variables: Sequence[Variable], kb: KnowledgeBase, *, distinct: bool = False, limit: int | None = None
+def select_bindings(
+    body: Body, wanted: Sequence[Variable], kb: KnowledgeBase, *, distinct: bool = False, limit: int | None = None
 ) -> str:
     """Return the statement that lists the values of some variables in every grounding, or in the ``limit`` smallest."""
     join = Join.of(body, kb, distinct=distinct)
-    places = [join.expression(each, "") for each in variables]
-    columns = ", ".join(f"{place} AS v{number}" for number, place in enumerate(places))
+    expressions = [join.express(variable) for variable in wanted]
+    columns = ", ".join(f"{expression} AS v{position}" for position, expression in enumerate(expressions))
     if limit is None:
         return join.select(columns or "1 AS one")
-    ordered = f" ORDER BY {', '.join(places)}" if places else ""
+    ordered = f" ORDER BY {', '.join(expressions)}" if expressions else ""
     return join.select(columns or "1 AS one", f"{ordered} LIMIT {limit:d}")
-
-
-def derivations(head: Atom | Membership, body: Body, kb: KnowledgeBase, *, distinct: bool = False) -> str:
-    """Return the statement that lists the facts a body gives for a head, new ones only, with their groundings.
-
-    A fact that is known, true or false, is not new.
-    """
-    declaration = kb.predicate(str(head.predicate))
-    join = Join.of(body, kb, distinct=distinct)
-    places = join.head(head)
-    known = Atom(declaration.name, head.args) if declaration.classes is None else head
-    if isinstance(known, Membership):  # whatever its class, an atom with a class is known
-        known = Membership(known.atom, declaration.classes or known.classes)
-    join.conditions += [join.absent(known), join.absent(known, truth=False)]
-    listed = ", ".join(f"{expression} AS a{number}" for number, expression in enumerate(places))
-    grouped = ", ".join(f"a{number}" for number in range(len(places)))
-    return f"SELECT {grouped}, COUNT(*) AS n FROM ({join.select(listed)}) AS given GROUP BY {grouped}"
-
-
-Column = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -360,24 +334,28 @@ class SQLEngine(ABC):
 
         With ``distinct``, only assignments that give different variables different entities.
         """
-        return self._number(count(body, self.kb, distinct=distinct))
+        return int(self.run(Join.of(body, self.kb, distinct=distinct).select("COUNT(*) AS n"))["n"][0])
 
     def count_distinct(self, body: Body, wanted: Sequence[Variable], *, distinct: bool = False) -> int:
         """Count the different values of ``wanted`` over all groundings, such as pairs of a head."""
-        return self._number(count_distinct(body, wanted, self.kb, distinct=distinct))
-
-    def _number(self, statement: str) -> int:
-        return int(self.run(statement)["n"][0])
+        join = Join.of(body, self.kb, distinct=distinct)
+        columns = ", ".join(f"{join.express(variable)} AS v{position}" for position, variable in enumerate(wanted))
+        rows = join.select(f"DISTINCT {columns}")
+        return int(self.run(f"SELECT COUNT(*) AS n FROM ({rows}) AS heads")["n"][0])
 
     def count_by_predicate(self, body: Body, *, distinct: bool = False) -> dict[str, Column]:
         """Count groundings for every choice of the predicate variables at once.
 
-        The columns are named by the variables and hold predicate numbers (the position in ``kb.predicates``);
+        The columns are named by the variables and hold predicate indices (the position in ``kb.predicates``);
         ``n`` holds the counts. One statement serves for all rules of a shape.
         """
-        statement, holes = count_by_predicate(body, self.kb, distinct=distinct)
-        found = self.run(statement)
-        return {**{str(hole): found[f"p{place}"] for place, hole in enumerate(holes)}, "n": found["n"]}
+        join = Join.of(body, self.kb, distinct=distinct)
+        if not join.predicates:
+            raise DataError("counting by predicate needs a predicate variable such as ?P in the body")
+        listed = ", ".join(f"{column} AS p{position}" for position, column in enumerate(join.predicates.values()))
+        grouped = ", ".join(join.predicates.values())
+        rows = self.run(join.select(f"{listed}, COUNT(*) AS n", f" GROUP BY {grouped}"))
+        return {**{str(hole): rows[f"p{position}"] for position, hole in enumerate(join.predicates)}, "n": rows["n"]}
 
     def bindings(
         self,
@@ -388,54 +366,40 @@ class SQLEngine(ABC):
         limit: int | None = None,
         batch_size: int = 100_000,
     ) -> Iterator[dict[Variable, Column]]:
-        """Yield the groundings, or the ``limit`` smallest, in batches: for each variable a column of ids or numbers."""
-        chosen = list(wanted) if wanted is not None else _variables(body)
-        statement = bindings(body, chosen, self.kb, distinct=distinct, limit=limit)
+        """Yield the groundings, or the ``limit`` smallest, in batches: a column of indices or numbers per variable."""
+        chosen = list(wanted) if wanted is not None else _body_variables(body)
+        statement = select_bindings(body, chosen, self.kb, distinct=distinct, limit=limit)
         for batch in self.stream(statement, batch_size):
-            yield {variable: batch[f"v{place}"] for place, variable in enumerate(chosen)}
+            yield {variable: batch[f"v{position}"] for position, variable in enumerate(chosen)}
 
     def assignments(
         self, body: Body, wanted: Sequence[Variable] | None = None, *, distinct: bool = False, limit: int
     ) -> list[dict[Variable, Term]]:
         """Return up to ``limit`` groundings for a person to read: the terms that variables stand for."""
         types = Join.of(body, self.kb, distinct=distinct).types
-        found = []
+        assignments = []
         for batch in self.bindings(body, wanted, distinct=distinct, limit=limit):
-            columns = [self._terms(column, types[each]) for each, column in batch.items()]
-            found += [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
-        if not found and not _variables(body) and self.count(body, distinct=distinct):
+            terms: list[list[Term]] = [
+                [Number(float(value)) for value in column]
+                if types[variable] == NUMBER_TYPE
+                else [Symbol(label) for label in self.kb.domains[types[variable]].labels_of(column)]
+                for variable, column in batch.items()
+            ]
+            assignments += [dict(zip(batch, row, strict=True)) for row in zip(*terms, strict=True)]
+        if not assignments and not _body_variables(body) and self.count(body, distinct=distinct):
             return [{}]
-        return found
-
-    def _terms(self, column: Column, kind: str) -> list[Term]:
-        if kind == NUMBER_TYPE:
-            return [Number(float(value)) for value in column]
-        return [Symbol(label) for label in self.kb.domains[kind].labels_of(column)]
+        return assignments
 
     def support(self, head: Head, body: Body, *, distinct: bool = False) -> Support:
         """Count how often a body holds and how often the head holds with it."""
-        with_head = [*body, head]
-        of_head = variables(head)
+        with_head, head_variables = [*body, head], variables(head)
         return Support(
             self.count(body, distinct=distinct),
-            self.count_distinct(body, of_head, distinct=distinct),
+            self.count_distinct(body, head_variables, distinct=distinct),
             self.count(with_head, distinct=distinct),
-            self.count_distinct(with_head, of_head, distinct=distinct),
+            self.count_distinct(with_head, head_variables, distinct=distinct),
         )
 
-    def derive(self, head: Head, body: Body, *, distinct: bool = False) -> tuple[list[Column], Column]:
-        """Return the new facts that a body gives for a head, as columns, and how many groundings give each.
 
-        What is already known, true or observed false, is left out.
-        """
-        found = self.run(derivations(head, body, self.kb, distinct=distinct))
-        columns = [found[f"a{place}"] for place in range(len(head.args))]
-        if isinstance(head, Membership):
-            classes = self.kb.predicate(str(head.predicate)).classes or ()
-            columns.append(np.full(len(found["n"]), classes.index(head.classes[0]), dtype=np.int32))
-        return columns, found["n"]
-
-
-def _variables(body: Body) -> list[Variable]:
-    found = {each: None for literal in literals(body) for each in variables(literal.unit)}
-    return list(found)
+def _body_variables(body: Body) -> list[Variable]:
+    return list(dict.fromkeys(variable for literal in literals(body) for variable in variables(literal.unit)))

@@ -2,262 +2,255 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from rulewright.checks import SHARE, OneOf, ParameterRule, Progress, Whole, check_parameters
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine, SQLEngine
-from rulewright.engine.sql import Column, Join, table_name
+from rulewright.engine.batches import RuleBatch, batch_derivations
+from rulewright.engine.sql import Column, Join, argument_columns, declare_columns, positive_atoms, table_name
 from rulewright.errors import DataError
-from rulewright.logic import Comparison, Rule, RuleSet
-from rulewright.reason.batches import Batch, batches
-from rulewright.reason.inferred import Aggregation, Inferred, Violation, derived
-from rulewright.reason.program import Constraint, Program, positive_atoms, strata
+from rulewright.reason.inferred import Aggregation, Inferred, Violation, split_by_predicate
+from rulewright.reason.program import IntegrityConstraint, RuleProgram, Rules, find_strata
 
-Progress = Callable[[int, int], None]
-
-
-_FEWEST = 16  # rules in a statement
-_MEETINGS = 20_000_000  # of new facts with rules, in a statement
+_FEWEST_RULES = 16  # in a statement
+_MOST_MEETINGS = 20_000_000  # of new facts with rules, in a statement
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Where chaining stops: scores to leave out, rounds and facts not to exceed."""
-
-    min_score: float = 0.0
-    max_rounds: int | None = None
-    max_facts: int = 10_000_000
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.min_score <= 1:
-            raise DataError(f"min_score must lie in [0, 1], got {self.min_score}")
-        for name in ("max_rounds", "max_facts"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise DataError(f"{name} must be >= 1, got {value}")
-
-
-def seen(kind: str) -> str:
+def seen_table(fact_signature: str) -> str:
     """Return the name of the table of all facts of a signature, with their scores."""
-    return f"seen_{kind}"
+    return f"seen_{fact_signature}"
 
 
-def _delta(kind: str) -> str:
-    return f"delta_{kind}"
+def delta_table(fact_signature: str) -> str:
+    """Return the name of the table of the facts that the latest round gave or bettered."""
+    return f"delta_{fact_signature}"
 
 
-class Chaining:
+class ForwardChaining:
     """Applies a program round by round until nothing is new or a limit is met; ``note`` then says which."""
 
     def __init__(
-        self, program: Program, engine: SQLEngine, how: Aggregation, limits: Limits, progress: Progress | None = None
+        self,
+        program: RuleProgram,
+        engine: SQLEngine,
+        aggregation: Aggregation = "max",
+        *,
+        min_score: float = 0.0,
+        max_rounds: int | None = None,
+        max_facts: int,
+        progress: Progress | None = None,
     ) -> None:
-        self.program, self.engine, self.how, self.limits = program, engine, how, limits
+        self.program, self.engine, self.aggregation = program, engine, aggregation
+        self.min_score, self.max_rounds, self.max_facts, self.progress = min_score, max_rounds, max_facts, progress
         self.rounds, self.note, self.overflowed = 0, "", False
-        self._progress = progress or (lambda done, total: None)
-        self._kinds = sorted({signature(each) for each in program.kb.predicates.values()})
         self._rows = 0
-        once = limits.max_rounds == 1
-        levels = [[*range(len(program.derivations))]] if once else strata(program.derivations)
-        self._strata = [
-            batches([(place, program.derivations[place]) for place in each], program.kb, engine) for each in levels
-        ]
-        used = {name for stratum in self._strata for batch in stratum for each in batch.predicates for name in each}
-        self._derived = {str(each.head.predicate) for each in program.derivations}
-        self._chains = len(self._strata) > 1 or bool(used & self._derived)
-        self._keep = bool(program.constraints) or (self._chains and not once)
-        self._heads = sorted({batch.signature(program.kb) for stratum in self._strata for batch in stratum})
+        kb, derivations = program.kb, program.derivations
+        once = max_rounds == 1
+        strata = [[*range(len(derivations))]] if once else find_strata(derivations)
+        self._strata = [batch_derivations([(index, derivations[index]) for index in stratum], kb) for stratum in strata]
+        batches = [batch for stratum in self._strata for batch in stratum]
+        premises = {name for batch in batches for names in batch.predicates for name in names}
+        derived = {str(derivation.head.predicate) for derivation in derivations}
+        self._chains = len(self._strata) > 1 or bool(premises & derived)
+        self._keeps_facts = bool(program.constraints) or (self._chains and not once)
+        self._heads = sorted({batch.head_signature(kb) for batch in batches})
+        for batch in batches:
+            engine.put(batch.name, batch.columns)
 
     def run(self) -> None:
         """Chain all strata."""
-        self._create()
-        for number, stratum in enumerate(self._strata):
-            if not self._settle(stratum, first=number == 0):
+        for fact_signature in self._heads:
+            self._create(
+                f"given_{fact_signature}", f"{declare_columns(fact_signature)}, n INTEGER, s DOUBLE, k INTEGER"
+            )
+        if self._keeps_facts:
+            for fact_signature in sorted(
+                {signature(declaration) for declaration in self.program.kb.predicates.values()}
+            ):
+                self._create(seen_table(fact_signature), f"{declare_columns(fact_signature)}, s DOUBLE")
+                self._create(delta_table(fact_signature), f"{declare_columns(fact_signature)}, s DOUBLE")
+                known = f"SELECT {_fact_columns(fact_signature)}, 1.0 FROM {table_name(fact_signature)}"
+                self.engine.run(f"INSERT INTO {seen_table(fact_signature)} {known}")
+        for stratum in self._strata:
+            if not self._settle(stratum, first=stratum is self._strata[0]):
                 return
-        if self.limits.max_rounds == 1 and self._chains and self._rows:
+        if self.max_rounds == 1 and self._chains and self._rows:
             self.note = "every rule was applied once; a further round may give more"
 
-    def _create(self) -> None:
-        for kind in self._heads:
-            self._make(f"given_{kind}", f"{_columns(kind)}, n INTEGER, s DOUBLE, k INTEGER")
-        for kind in self._kinds if self._keep else ():
-            self._make(seen(kind), f"{_columns(kind)}, s DOUBLE")
-            self._make(_delta(kind), f"{_columns(kind)}, s DOUBLE")
-            key = ", ".join(["p", *places(kind)])
-            self.engine.run(f"INSERT INTO {seen(kind)} SELECT {key}, 1.0 FROM {table_name(kind)}")
-
-    def _make(self, table: str, columns: str) -> None:
+    def _create(self, table: str, columns: str) -> None:
         self.engine.run(f"DROP TABLE IF EXISTS {table}")
         self.engine.run(f"CREATE TABLE {table} ({columns})")
 
-    def _settle(self, stratum: Sequence[Batch], *, first: bool) -> bool:
+    def _settle(self, stratum: Sequence[RuleBatch], *, first: bool) -> bool:
         """Run rounds over one stratum; returns False where a limit ended them."""
         changed: set[str] | None = None
         while True:
-            work = list(self._work(stratum, changed))
-            if not work:
+            statements = list(self._plan_round(stratum, changed))
+            if not statements:
                 break
-            if self.limits.max_rounds is not None and self.rounds >= self.limits.max_rounds:
+            if self.max_rounds is not None and self.rounds >= self.max_rounds:
                 self.note = f"stopped after {self.rounds} rounds; a further round may give more"
                 return False
-            before = self._rows
-            for done, (batch, delta, rules) in enumerate(work):
-                self._progress(done, len(work))
+            rows_before, stage = self._rows, f"round {self.rounds + 1}"
+            for done, (batch, delta, rules) in enumerate(statements):
+                if self.progress is not None:
+                    self.progress(stage, done, len(statements))
                 self._add(batch, delta, rules, known=first and changed is None)
-                if self._rows > self.limits.max_facts and self.facts() > self.limits.max_facts:
+                if self._rows > self.max_facts and self._count_facts() > self.max_facts:
                     self.rounds += 1
                     self.overflowed = True
-                    self.note = f"stopped in round {self.rounds} at max_facts={self.limits.max_facts:,}; there are more"
+                    self.note = f"stopped in round {self.rounds} at max_facts={self.max_facts:,}; there are more"
                     return False
-            self._progress(len(work), len(work))
-            self.rounds += self._rows > before
-            if not self._keep or self._rows == before:
+            if self.progress is not None:
+                self.progress(stage, len(statements), len(statements))
+            self.rounds += self._rows > rows_before
+            if not self._keeps_facts or self._rows == rows_before:
                 break
             changed = self._merge()
-            if self.limits.max_rounds == 1:
+            if self.max_rounds == 1:
                 break
-        if self.how == "noisy-or" and self._keep:
-            for kind in self._heads:
-                self.engine.run(f"DELETE FROM {seen(kind)} WHERE s < {self.limits.min_score!r}")
+        if self.aggregation == "noisy-or" and self._keeps_facts:
+            for fact_signature in self._heads:
+                self.engine.run(f"DELETE FROM {seen_table(fact_signature)} WHERE s < {self.min_score!r}")
         return True
 
-    def _work(
-        self, stratum: Sequence[Batch], changed: set[str] | None
-    ) -> Iterator[tuple[Batch, int | None, range | None]]:
+    def _plan_round(
+        self, stratum: Sequence[RuleBatch], changed: set[str] | None
+    ) -> Iterator[tuple[RuleBatch, int | None, range | None]]:
         """Yield the statements of a round: a batch, which of its atoms must be new (none in the first), which rules.
 
         Many new facts are met by few rules at once, so that the limit on facts is looked at in time.
         """
-        step = max(_FEWEST, _MEETINGS // max(1, self._rows))
+        size = max(_FEWEST_RULES, _MOST_MEETINGS // max(1, self._rows))
         for batch in stratum:
             if changed is None:
                 yield batch, None, None
                 continue
-            for place, names in enumerate(batch.predicates):
+            for position, names in enumerate(batch.predicates):
                 if names & changed:
-                    count = len(batch.derivations)
-                    yield from ((batch, place, range(low, low + step)) for low in range(0, count, step))
+                    starts = range(0, len(batch.derivations), size)
+                    yield from ((batch, position, range(low, low + size)) for low in starts)
 
-    def _add(self, batch: Batch, delta: int | None, rules: range | None, *, known: bool) -> None:
+    def _add(self, batch: RuleBatch, delta: int | None, rules: range | None, *, known: bool) -> None:
         """Add what some rules give; with ``known`` from the known facts alone, whose scores are 1."""
-        kb, kind = self.program.kb, batch.signature(self.program.kb)
-        count = len(batch.predicates)
-        tables = None if known else [_delta if place == delta else seen for place in range(count)]
-        join = batch.join(kb, tables, None if known else seen)
+        fact_signature, atoms = batch.head_signature(self.program.kb), range(len(batch.predicates))
+        if known:
+            join = batch.join(self.program.kb)
+        else:
+            tables = [delta_table if position == delta else seen_table for position in atoms]
+            join = batch.join(self.program.kb, tables, seen_table)
         if rules is not None:
             join.conditions.append(f"r.i >= {rules.start} AND r.i < {rules.stop}")
-        head = batch.head_places(join)
-        score = " * ".join(["r.s", *([] if known else [f"t{place + 1}.s" for place in range(count)])])
-        names = ["p", *places(kind)]
-        listed = ", ".join(f"{place} AS {name}" for place, name in zip(head, names, strict=True))
-        inner = join.select(f"{listed}, r.n AS n, {score} AS s")
+        score = " * ".join(["r.s", *(f"t{position + 1}.s" for position in atoms if not known)])
+        names = ["p", *argument_columns(fact_signature)]
+        listed = ", ".join(f"{term} AS {name}" for term, name in zip(batch.express_head(join), names, strict=True))
+        instances = join.select(f"{listed}, r.n AS n, {score} AS s")
         key = ", ".join(names)
-        best = f"SELECT {key}, n, MAX(s), {self.rounds + 1} FROM ({inner}) AS found"
-        where = " AND ".join(["1 = 1", *self._new(kind)])
-        self.engine.run(f"INSERT INTO given_{kind} {best} WHERE {where} GROUP BY {key}, n")
-        self._rows = sum(self._count(f"given_{each}") for each in self._heads)
+        best = f"SELECT {key}, n, MAX(s), {self.rounds + 1} FROM ({instances}) AS found"
+        where = " AND ".join(["1 = 1", *self._conditions_of_news(fact_signature)])
+        self.engine.run(f"INSERT INTO given_{fact_signature} {best} WHERE {where} GROUP BY {key}, n")
+        self._rows = sum(self._count(f"given_{head}") for head in self._heads)
 
-    def _new(self, kind: str) -> list[str]:
-        """Return the conditions for a grounding to say something new: its head is not known, nor observed false."""
-        decided = ["p", *places(kind.removesuffix("c"))]  # whatever its class, an atom with a class is known
+    def _conditions_of_news(self, fact_signature: str) -> list[str]:
+        """Return the conditions for an instance to say something new: its head is not known, nor observed false."""
+        decided = [
+            "p",
+            *argument_columns(fact_signature.removesuffix("c")),
+        ]  # whatever its class, an atom with a class is known
         conditions = [
-            _absent(table_name(kind, truth=truth), decided)
+            _is_absent(table_name(fact_signature, truth=truth), decided)
             for truth in (True, False)
-            if kind in self.program.kb.tables(truth=truth)
+            if fact_signature in self.program.kb.tables(truth=truth)
         ]
-        if self.how == "max":
-            if self.limits.min_score > 0:
-                conditions.append(f"found.s >= {self.limits.min_score!r}")
+        columns = ["p", *argument_columns(fact_signature)]
+        if self.aggregation == "max":
+            if self.min_score > 0:
+                conditions.append(f"found.s >= {self.min_score!r}")
             if self.rounds:
-                conditions.append(_absent(f"given_{kind}", ["p", *places(kind), "n"], "o.s >= found.s"))
-        elif self.rounds and self._keep:
-            conditions.append(_absent(seen(kind), ["p", *places(kind)]))
+                conditions.append(_is_absent(f"given_{fact_signature}", [*columns, "n"], "o.s >= found.s"))
+        elif self.rounds and self._keeps_facts:
+            conditions.append(_is_absent(seen_table(fact_signature), columns))
         return conditions
 
     def _merge(self) -> set[str]:
         """Take up what a round has given; returns the predicates with new or better facts."""
         changed: set[str] = set()
         names = list(self.program.kb.predicates)
-        for kind in self._heads:
-            key = ", ".join(["p", *places(kind)])
-            each = f"SELECT {key}, n, MAX(s) AS s FROM given_{kind} WHERE k = {self.rounds} GROUP BY {key}, n"
-            fact = f"SELECT {key}, {_combined(self.how)} AS s FROM ({each}) AS given GROUP BY {key}"
-            better = _absent(seen(kind), ["p", *places(kind)], "o.s >= found.s")
-            self.engine.run(f"DELETE FROM {_delta(kind)}")
-            self.engine.run(f"INSERT INTO {_delta(kind)} SELECT {key}, s FROM ({fact}) AS found WHERE {better}")
-            self.engine.run(f"INSERT INTO {seen(kind)} SELECT {key}, s FROM {_delta(kind)}")
-            changed |= {names[int(p)] for p in self.engine.run(f"SELECT DISTINCT p FROM {_delta(kind)}")["p"]}
+        # what is certain counts as e^-1000 of doubt
+        noisy_or = "1 - EXP(SUM(CASE WHEN s >= 1 THEN -1000 ELSE LN(1 - s) END))"
+        combined = "MAX(s)" if self.aggregation == "max" else noisy_or
+        for fact_signature in self._heads:
+            key, delta = _fact_columns(fact_signature), delta_table(fact_signature)
+            rules = (
+                f"SELECT {key}, n, MAX(s) AS s FROM given_{fact_signature} WHERE k = {self.rounds} GROUP BY {key}, n"
+            )
+            facts = f"SELECT {key}, {combined} AS s FROM ({rules}) AS given GROUP BY {key}"
+            better = _is_absent(seen_table(fact_signature), ["p", *argument_columns(fact_signature)], "o.s >= found.s")
+            self.engine.run(f"DELETE FROM {delta}")
+            self.engine.run(f"INSERT INTO {delta} SELECT {key}, s FROM ({facts}) AS found WHERE {better}")
+            self.engine.run(f"INSERT INTO {seen_table(fact_signature)} SELECT {key}, s FROM {delta}")
+            changed |= {names[int(p)] for p in self.engine.run(f"SELECT DISTINCT p FROM {delta}")["p"]}
         return changed
 
-    def _count(self, table: str) -> int:
-        return int(self.engine.run(f"SELECT COUNT(*) AS n FROM {table}")["n"][0])
+    def _count(self, rows: str) -> int:
+        return int(self.engine.run(f"SELECT COUNT(*) AS n FROM {rows}")["n"][0])
 
-    def facts(self) -> int:
+    def _count_facts(self) -> int:
         """Return the number of new facts so far."""
-        return sum(
-            self._count(f"(SELECT DISTINCT p, {', '.join(places(kind))} FROM given_{kind}) AS facts")
-            for kind in self._heads
+        facts = (
+            f"SELECT DISTINCT {_fact_columns(fact_signature)} FROM given_{fact_signature}"
+            for fact_signature in self._heads
         )
+        return sum(self._count(f"({rows}) AS facts") for rows in facts)
 
     def given(self) -> Iterator[tuple[str, dict[str, Column]]]:
-        """Yield for each signature all that was given, in order of facts and numbers."""
-        for kind in self._heads:
-            yield kind, self.engine.run(f"SELECT * FROM given_{kind} ORDER BY p, {', '.join(places(kind))}, n")
+        """Yield for each signature all that was given, in order of facts and sources."""
+        for fact_signature in self._heads:
+            yield (
+                fact_signature,
+                self.engine.run(f"SELECT * FROM given_{fact_signature} ORDER BY {_fact_columns(fact_signature)}, n"),
+            )
 
-    def broken(self, constraint: Constraint) -> int:
+    def count_broken(self, constraint: IntegrityConstraint) -> int:
         """Count the groundings of all facts that break a constraint."""
+        join = Join(self.program.kb)
         try:
-            return _broken(constraint, self.program, self.engine)
+            join.add_body(constraint.body, [seen_table] * len(positive_atoms(constraint.body)), seen_table)
         except DataError as error:
             raise DataError(f"{error} — in: {constraint.formula}") from None
+        # a fact whose score was bettered stands in the table more than once
+        columns = ", ".join(f"{column} AS v{position}" for position, column in enumerate(join.columns.values()))
+        rows = join.select(f"DISTINCT {columns or '1 AS one'}")
+        return self._count(f"({rows}) AS broken")
 
 
-def _broken(constraint: Constraint, program: Program, engine: SQLEngine) -> int:
-    join = Join(program.kb)
-    for unit in positive_atoms(constraint.body):
-        join.add(unit, seen)
-    for literal in constraint.body:
-        if isinstance(literal.unit, Comparison):
-            join.conditions.append(join.comparison(literal.unit if literal.positive else literal.unit.opposite()))
-        elif not literal.positive:
-            join.conditions.append(join.absent(literal.unit, table=seen))
-    # a fact whose score was bettered stands in the table more than once
-    listed = ", ".join(f"{place} AS v{number}" for number, place in enumerate(join.places.values())) or "1 AS one"
-    return int(engine.run(f"SELECT COUNT(*) AS n FROM ({join.select(f'DISTINCT {listed}')}) AS broken")["n"][0])
+def _fact_columns(fact_signature: str) -> str:
+    return ", ".join(["p", *argument_columns(fact_signature)])
 
 
-def places(kind: str) -> list[str]:
-    """Return the names of the columns that hold the arguments of a signature."""
-    return [f"a{place}" for place in range(len(kind))]
-
-
-def _columns(kind: str) -> str:
-    types = [f"a{place} {'DOUBLE' if each == 'n' else 'INTEGER'}" for place, each in enumerate(kind)]
-    return ", ".join(["p INTEGER", *types])
-
-
-def _absent(table: str, names: Sequence[str], *conditions: str) -> str:
-    where = " AND ".join([*(f"o.{name} = found.{name}" for name in names), *conditions])
+def _is_absent(table: str, columns: Sequence[str], *conditions: str) -> str:
+    where = " AND ".join([*(f"o.{name} = found.{name}" for name in columns), *conditions])
     return f"NOT EXISTS (SELECT 1 FROM {table} AS o WHERE {where})"
 
 
-def _combined(how: Aggregation) -> str:
-    """Return the score of a fact from the scores of its rules; what is certain counts as e^-1000 of doubt."""
-    if how == "max":
-        return "MAX(s)"
-    return "1 - EXP(SUM(CASE WHEN s >= 1 THEN -1000 ELSE LN(1 - s) END))"
+_PARAMETER_RULES: dict[str, ParameterRule] = {
+    "aggregation": OneOf("max", "noisy-or"),
+    "min_score": SHARE,
+    "max_rounds": Whole(1, optional=True),
+    "max_facts": Whole(1),
+}
 
 
 def apply(
-    rules: RuleSet | Rule | Iterable[Rule],
+    rules: Rules,
     kb: KnowledgeBase,
     *,
     aggregation: Aggregation = "max",
     min_score: float = 0.0,
     max_rounds: int | None = None,
     max_facts: int = 10_000_000,
-    memory_limit: str | None = None,
+    memory_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> Inferred:
     """Apply rules to the known facts, and again to what they give, until nothing is new; return what is.
@@ -289,14 +282,25 @@ def apply(
     ancestor_of(bob, cid) 1.0 1
     ancestor_of(ann, cid) 0.9 2
     """
-    if aggregation not in ("max", "noisy-or"):
-        raise DataError(f"aggregation must be 'max' or 'noisy-or', got {aggregation!r}")
-    limits = Limits(min_score, max_rounds, max_facts)
-    program = Program.of(rules, kb)
+    check_parameters(
+        {"aggregation": aggregation, "min_score": min_score, "max_rounds": max_rounds, "max_facts": max_facts},
+        _PARAMETER_RULES,
+    )
+    program = RuleProgram.of(rules, kb)
     with Engine(program.kb, memory_limit=memory_limit) as engine:
-        chaining = Chaining(program, engine, aggregation, limits, progress)
+        chaining = ForwardChaining(
+            program,
+            engine,
+            aggregation,
+            min_score=min_score,
+            max_rounds=max_rounds,
+            max_facts=max_facts,
+            progress=progress,
+        )
         chaining.run()
-        counts = [(each.formula, chaining.broken(each)) for each in program.constraints]
-        found = derived(program.kb, chaining.given(), aggregation, min_score=min_score, max_facts=max_facts)
+        counts = [(constraint.formula, chaining.count_broken(constraint)) for constraint in program.constraints]
+        derived = split_by_predicate(
+            program.kb, chaining.given(), aggregation, min_score=min_score, max_facts=max_facts
+        )
     violations = [Violation(formula, count) for formula, count in counts if count]
-    return Inferred(program.kb, program.sources, found, violations, rounds=chaining.rounds, note=chaining.note)
+    return Inferred(program.kb, program.sources, derived, violations, rounds=chaining.rounds, note=chaining.note)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from itertools import combinations, count
+from math import prod
 from threading import RLock
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rulewright.checks import Whole, check_parameters
 from rulewright.data import KnowledgeBase, Value
-from rulewright.engine import Engine
-from rulewright.errors import DataError
+from rulewright.engine.batches import Derivation, RuleBatch
+from rulewright.engine.sql import positive_atoms
 from rulewright.logic import (
     Comparison,
     Formula,
@@ -21,48 +23,47 @@ from rulewright.logic import (
     Literal,
     Membership,
     Number,
-    Rule,
-    RuleSet,
     Term,
     Variable,
     substitute,
     variables,
 )
-from rulewright.reason.batches import Batch
-from rulewright.reason.instances import MOST, Instance, Instances, Key, fact_of, key_of, read_fact
-from rulewright.reason.program import Derivation, Program, positive_atoms
+from rulewright.reason.instances import (
+    MAX_INSTANCES,
+    FactKey,
+    Instance,
+    InstanceFinder,
+    decode_fact,
+    encode_fact,
+    read_fact,
+)
+from rulewright.reason.program import RuleProgram, Rules
 from rulewright.reason.proofs import Explanation, NearMiss, Proof, Status
 
-Expand = Callable[[Key], Sequence[Instance]]
+FindInstances = Callable[[FactKey], Sequence[Instance]]
 """Returns the instances that give a fact, those with the highest bound first."""
 
 
-class _Open(NamedTuple):
+class _OpenGoal(NamedTuple):
     """A fact still to be proved: how deep its proof may be, and the facts it stands below."""
 
-    key: Key
+    key: FactKey
     depth: int
-    above: frozenset[Key]
+    above: frozenset[FactKey]
     bound: float
 
 
-class _Partial(NamedTuple):
+class _PartialProof(NamedTuple):
     """A proof on its way: the instances chosen, from top to bottom and left to right, and what is open."""
 
     score: float
     chosen: tuple[Instance, ...]
-    open: tuple[_Open, ...]
-
-    @property
-    def bound(self) -> float:
-        """The highest score that a completion can have."""
-        bound = self.score
-        for each in self.open:
-            bound *= each.bound
-        return bound
+    open: tuple[_OpenGoal, ...]
 
 
-def best_first(goal: Key, depth: int, expand: Expand, confidences: Sequence[float]) -> Iterator[tuple[Instance, ...]]:
+def search_proofs(
+    goal: FactKey, depth: int, find: FindInstances, confidences: Sequence[float]
+) -> Iterator[tuple[Instance, ...]]:
     """Yield the proofs of a fact, the best first: the instances of each from top to bottom and left to right.
 
     A fact's bound is the score of its best proof of any depth, so that no completion of a partial proof scores higher
@@ -70,77 +71,74 @@ def best_first(goal: Key, depth: int, expand: Expand, confidences: Sequence[floa
     rests on itself.
     """
     order = count()
-    start = _Partial(1.0, (), (_Open(goal, depth, frozenset(), 1.0),))
-    queue: list[tuple[float, int, _Partial, int]] = [(-1.0, next(order), start, 0)]
+    start = _PartialProof(1.0, (), (_OpenGoal(goal, depth, frozenset(), 1.0),))
+    queue: list[tuple[float, int, _PartialProof, int]] = [(-1.0, next(order), start, 0)]
     while queue:
-        _, _, partial, place = heapq.heappop(queue)
+        _, _, partial, position = heapq.heappop(queue)
         if not partial.open:
             yield partial.chosen
             continue
         first, *rest = partial.open
-        choices = expand(first.key)
-        while place < len(choices) and not _allowed(choices[place], first):
-            place += 1
-        if place == len(choices):
-            continue
-        chosen = choices[place]
+        choices = find(first.key) if first.depth >= 1 else ()
         above = first.above | {first.key}
+        while position < len(choices) and (
+            (first.depth == 1 and not all(choices[position].known)) or not above.isdisjoint(choices[position].premises)
+        ):
+            position += 1
+        if position == len(choices):
+            continue
+        chosen = choices[position]
         below = [
-            _Open(key, first.depth - 1, above, score)
+            _OpenGoal(key, first.depth - 1, above, score)
             for key, known, score in zip(chosen.premises, chosen.known, chosen.scores, strict=True)
             if not known
         ]
-        child = _Partial(partial.score * confidences[chosen.place], (*partial.chosen, chosen), (*below, *rest))
-        heapq.heappush(queue, (-child.bound, next(order), child, 0))
-        if place + 1 < len(choices):
-            left = partial.score * choices[place + 1].bound
-            for each in rest:
-                left *= each.bound
-            heapq.heappush(queue, (-left, next(order), partial, place + 1))
-
-
-def _allowed(instance: Instance, goal: _Open) -> bool:
-    if goal.depth < 1 or (goal.depth == 1 and not all(instance.known)):
-        return False
-    return goal.key not in instance.premises and not any(key in goal.above for key in instance.premises)
+        child = _PartialProof(
+            partial.score * confidences[chosen.derivation], (*partial.chosen, chosen), (*below, *rest)
+        )
+        bound = prod((left.bound for left in child.open), start=child.score)
+        heapq.heappush(queue, (-bound, next(order), child, 0))
+        if position + 1 < len(choices):
+            bound = prod((left.bound for left in rest), start=partial.score * choices[position + 1].bound)
+            heapq.heappush(queue, (-bound, next(order), partial, position + 1))
 
 
 class _TooMany(Exception):  # noqa: N818 - it is no error, but the end of a search
     """More facts would have to be looked at than allowed."""
 
 
-def common(goal: Key, depth: int, expand: Expand, most: int) -> frozenset[Key] | None:
+def find_shared_facts(goal: FactKey, depth: int, find: FindInstances, most: int) -> frozenset[FactKey] | None:
     """Return the known facts that every proof up to a depth rests on; None where more than ``most`` facts are involved.
 
     What all proofs of a fact share is what the proofs by each of its instances share, taken together: for one
     instance the union over its premises, for several the intersection.
     """
-    found: dict[tuple[Key, int], frozenset[Key] | None] = {}
+    results: dict[tuple[FactKey, int], frozenset[FactKey] | None] = {}
 
-    def shared(key: Key, left: int) -> frozenset[Key] | None:
+    def share(key: FactKey, depth_left: int) -> frozenset[FactKey] | None:
         """Return what the proofs of a fact share, None where it has none."""
-        if (key, left) in found:
-            return found[key, left]
-        if len(found) >= most:
+        if (key, depth_left) in results:
+            return results[key, depth_left]
+        if len(results) >= most:
             raise _TooMany
-        of_all: frozenset[Key] | None = None
-        for instance in expand(key) if left else ():
-            if left == 1 and not all(instance.known):
+        shared: frozenset[FactKey] | None = None
+        for instance in find(key) if depth_left else ():
+            if depth_left == 1 and not all(instance.known):
                 continue
             parts = [
-                frozenset([premise]) if known else shared(premise, left - 1)
+                frozenset([premise]) if known else share(premise, depth_left - 1)
                 for premise, known in zip(instance.premises, instance.known, strict=True)
             ]
-            union = frozenset[Key]().union(*(part for part in parts if part is not None))
+            union = frozenset[FactKey]().union(*(part for part in parts if part is not None))
             if None not in parts:
-                of_all = union if of_all is None else of_all & union
-            if of_all is not None and not of_all:
+                shared = union if shared is None else shared & union
+            if shared is not None and not shared:
                 break
-        found[key, left] = of_all
-        return of_all
+        results[key, depth_left] = shared
+        return shared
 
     try:
-        return shared(goal, depth) or frozenset()
+        return share(goal, depth) or frozenset()
     except _TooMany:
         return None
 
@@ -149,66 +147,66 @@ SHOWN = 5
 _LOOKED_AT = 200  # rows of a statement, among which each rule is taken once
 
 
-def near_misses(goal: Key, instances: Instances) -> tuple[NearMiss, ...]:
+def find_near_misses(goal: FactKey, instances: InstanceFinder) -> tuple[NearMiss, ...]:
     """Return the rules that miss least for a fact, the most confident first; each rule once."""
     longest = max((len(batch.body) for batch in instances.batches), default=0)
     for missing in range(1, longest + 1):
-        found: dict[int, NearMiss] = {}
+        misses: dict[int, NearMiss] = {}
         for batch in instances.batches:
             for dropped in combinations(range(len(batch.body)), missing):
-                for miss in _missing(batch, dropped, goal, instances):
-                    found.setdefault(miss.number, miss)
-        if found:
-            ordered = sorted(found.values(), key=lambda miss: (-miss.score, miss.number))
-            return tuple(ordered[:SHOWN])
+                for miss in _drop_literals(batch, dropped, goal, instances):
+                    misses.setdefault(miss.rule_index, miss)
+        if misses:
+            return tuple(sorted(misses.values(), key=lambda miss: (-miss.score, miss.rule_index))[:SHOWN])
     return ()
 
 
-def _missing(batch: Batch, dropped: Sequence[int], goal: Key, instances: Instances) -> Iterator[NearMiss]:
+def _drop_literals(
+    batch: RuleBatch, dropped: Sequence[int], goal: FactKey, instances: InstanceFinder
+) -> Iterator[NearMiss]:
     """Yield the instances of a batch that hold but for some literals."""
-    left = [place for place in range(len(batch.body)) if place not in dropped]
-    body = tuple(batch.body[place] for place in left)
-    bound = {term for unit in (batch.head, *positive_atoms(body)) for term in variables(unit)}
-    loose = [each for each in body if not each.positive or isinstance(each.unit, Comparison)]
-    if any(set(variables(each.unit)) - bound for each in loose):
-        return  # what is left has no meaning without what was dropped; more must be
-    part = replace(batch, body=body)
-    join = instances.join(part, goal)
+    kept = [position for position in range(len(batch.body)) if position not in dropped]
+    body = tuple(batch.body[position] for position in kept)
+    atoms = positive_atoms(body)
+    bound = {term for unit in (batch.head, *atoms) for term in variables(unit)}
+    bound |= {Variable(name.upper()) for name in batch.columns if name[0] == "c"}  # constants are columns of the table
+    conditions = [literal for literal in body if not literal.positive or isinstance(literal.unit, Comparison)]
+    if any(set(variables(literal.unit)) - bound for literal in conditions):
+        return  # what is kept has no meaning without what was dropped; more must be
+    join = instances.join(replace(batch, body=body), goal)
     if join is None:
         return
-    atoms = positive_atoms(body)
     columns = ", ".join(["r.d AS d", "r.s AS s", *instances.fact_columns(atoms)])
     rows = instances.engine.run(join.select(columns, f" ORDER BY s DESC, d LIMIT {_LOOKED_AT}"))
-    keys = instances.keys(rows, atoms)
-    kb = instances.program.kb
-    for row, place in enumerate(rows["d"].tolist()):
-        derivation = instances.program.derivations[place]
-        facts = [fact_of(each[row], kb) for each in keys]
-        atoms_left = positive_atoms(derivation.body[number] for number in left)
-        mapping = bindings([(derivation.head, fact_of(goal, kb)), *zip(atoms_left, facts, strict=True)])
+    keys, kb = instances.read_facts(rows, atoms), instances.program.kb
+    for row, index in enumerate(rows["d"].tolist()):
+        derivation = instances.program.derivations[index]
+        units = [derivation.head, *positive_atoms(derivation.body[position] for position in kept)]
+        facts = [decode_fact(key, kb) for key in (goal, *(column[row] for column in keys))]
+        mapping = _bind(units, facts)
         yield NearMiss(
             derivation.source,
-            derivation.number,
+            derivation.source_index,
             derivation.confidence,
-            tuple(filled(derivation, left, mapping)),
-            tuple(filled(derivation, dropped, mapping)),
+            tuple(_fill_in(derivation, kept, mapping)),
+            tuple(_fill_in(derivation, dropped, mapping)),
         )
 
 
-def bindings(matches: Iterable[tuple[Head, Head]]) -> dict[Variable, Term]:
+def _bind(units: Iterable[Head], facts: Iterable[Head]) -> dict[Variable, Term]:
     """Return what variables stand for when atoms match facts."""
     return {
         term: value
-        for unit, fact in matches
+        for unit, fact in zip(units, facts, strict=True)
         for term, value in zip(unit.args, fact.args, strict=True)
         if isinstance(term, Variable)
     }
 
 
-def filled(derivation: Derivation, chosen: Iterable[int], mapping: dict[Variable, Term]) -> Iterator[Formula]:
+def _fill_in(derivation: Derivation, positions: Iterable[int], mapping: dict[Variable, Term]) -> Iterator[Formula]:
     """Yield some literals of a derivation's body with their variables filled in."""
-    for place in chosen:
-        literal: Literal = derivation.body[place]
+    for position in positions:
+        literal: Literal = derivation.body[position]
         if isinstance(literal.unit, Comparison) and not literal.positive:
             literal = Literal(literal.unit.opposite())
         yield substitute(literal.formula(), mapping)
@@ -218,10 +216,11 @@ MAX_PROOFS = 1_000
 """How many proofs are returned where all are asked for."""
 
 _MAX_SHARED = 300  # facts looked at to find what all proofs share
+_PARAMETER_RULES = {"k": Whole(1, optional=True), "depth": Whole(1, optional=True)}
 
 
 def explain(
-    rules: RuleSet | Rule | Iterable[Rule],
+    rules: Rules,
     kb: KnowledgeBase,
     fact: str | Head | Sequence[Value],
     *,
@@ -251,7 +250,7 @@ def explain(
        parent_of(bob, cid) holds
        parent_of(cid, ann) is missing
     """
-    with Explainer(rules, kb) as explainer:
+    with closing(Explainer(rules, kb)) as explainer:
         return explainer.explain(fact, k=k, depth=depth)
 
 
@@ -269,125 +268,114 @@ class Explainer:
 
     def __init__(
         self,
-        rules: RuleSet | Rule | Iterable[Rule],
+        rules: Rules,
         kb: KnowledgeBase,
         *,
         max_facts: int = 1_000_000,
-        memory_limit: str | None = None,
+        memory_limit: int | str | None = None,
     ) -> None:
-        self.program = Program.of(rules, kb)
-        self._engine = Engine(self.program.kb, memory_limit=memory_limit)
-        self._instances = Instances(self.program, self._engine, max_facts)
-        self._confidences = [each.confidence for each in self.program.derivations]
+        self.program = RuleProgram.of(rules, kb)
+        self._instances = InstanceFinder(self.program, max_facts, memory_limit)
+        self._confidences = [derivation.confidence for derivation in self.program.derivations]
         self._turn = RLock()
 
     def explain(
         self, fact: str | Head | Sequence[Value], *, k: int | None = 1, depth: int | None = None
     ) -> Explanation:
         """Say why a fact follows, or why not; see `explain`."""
-        for name, value in (("k", k), ("depth", depth)):
-            if value is not None and value < 1:
-                raise DataError(f"{name} must be >= 1, got {value}")
+        check_parameters({"k": k, "depth": depth}, _PARAMETER_RULES)
         goal = read_fact(fact, self.program.kb)
-        key = key_of(goal, self.program.kb)
+        key = encode_fact(goal, self.program.kb)
         with self._turn:
-            return self._explained(goal, key, k, depth)
+            return self._explain(goal, key, k, depth)
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
-        """Stop a query that is asked inside after so many seconds, with an error that says so."""
-        return self._engine.time_limit(seconds)
+        """Stop a query that runs inside after so many seconds, with an error that says so."""
+        return self._instances.engine.time_limit(seconds)
 
-    def _explained(self, goal: Head, key: Key, k: int | None, depth: int | None) -> Explanation:
-        self._instances.truncated = False
-        known = self._holds(goal, truth=True)
+    def _explain(self, goal: Head, key: FactKey, k: int | None, depth: int | None) -> Explanation:
+        instances = self._instances
+        instances.truncated = False
+        known = self._holds(goal)
         proofs = [Proof(goal)] if known else []
         wanted = (MAX_PROOFS + 1 if k is None else k) - len(proofs)
-        reached, note = self._instances.settle(str(goal.predicate), 1 if depth is None else depth)
-        found = self._proofs(key, reached, wanted)
-        if depth is None and not found and not known and not note:
-            reached, note = self._instances.settle(str(goal.predicate), None)
-            found = self._proofs(key, reached, wanted) if reached > 1 else found
-        if k is None and len(found) == wanted:
+        reached, note = instances.settle(str(goal.predicate), 1 if depth is None else depth)
+        derived = self._find_proofs(key, reached, wanted)
+        if depth is None and not derived and not known and not note:
+            reached, note = instances.settle(str(goal.predicate), None)
+            derived = self._find_proofs(key, reached, wanted) if reached > 1 else derived
+        if k is None and len(derived) == wanted:
             note = f"more than {MAX_PROOFS:,} proofs; k chooses how many"
-            found = found[:-1]
-        shared: frozenset[Key] | None = frozenset()
-        if known and not next(self._search(key, reached), None):
+            derived = derived[:-1]
+        shared: frozenset[FactKey] | None = frozenset()
+        if known and not next(search_proofs(key, reached, instances.find, self._confidences), None):
             shared = frozenset([key])
-        elif found and not known:
-            shared = common(key, reached, self._instances.of, _MAX_SHARED)
+        elif derived and not known:
+            shared = find_shared_facts(key, reached, instances.find, _MAX_SHARED)
         if shared is None:
             note = note or "too many facts are involved to say which of them every proof rests on"
-        if self._instances.truncated:
-            note = note or f"a fact is given by more than {MOST:,} instances of rules, and the best were looked at"
-        proofs += found
-        critical = [
-            fact for fact in (proofs[0].leaves() if proofs else ()) if key_of(fact, self.program.kb) in (shared or ())
-        ]
-        missed = () if proofs else near_misses(key, self._instances)
-        return Explanation(
-            goal, self._status(goal, known, bool(found)), tuple(proofs), tuple(critical), missed, reached, note
-        )
+        if instances.truncated:
+            note = note or f"a fact is given by more than {MAX_INSTANCES:,} instances of rules; the best were looked at"
+        proofs += derived
+        leaves = proofs[0].leaves() if proofs else ()
+        critical = tuple(fact for fact in leaves if encode_fact(fact, self.program.kb) in (shared or ()))
+        misses = () if proofs else find_near_misses(key, instances)
+        status: Status = "known" if known else "inferred" if derived else "unknown"
+        if not known and self._is_false(goal):
+            status = "false"
+        return Explanation(goal, status, tuple(proofs), critical, misses, reached, note)
 
-    def _status(self, goal: Head, known: bool, proved: bool) -> Status:
-        if known:
-            return "known"
-        if self._holds(goal, truth=False) or self._has_other_class(goal):
-            return "false"
-        return "inferred" if proved else "unknown"
+    def _is_false(self, fact: Head) -> bool:
+        """Return whether a fact is observed to be false, or its atom has another class."""
+        if self._holds(fact, truth=False):
+            return True
+        if not isinstance(fact, Membership):
+            return False
+        classes = self.program.kb.predicate(str(fact.predicate)).classes or ()
+        return any(self._holds(Membership(fact.atom, (name,))) for name in classes)
 
-    def _holds(self, fact: Head, *, truth: bool) -> bool:
+    def _holds(self, fact: Head, *, truth: bool = True) -> bool:
         args = [term.value if isinstance(term, Number) else term.name for term in fact.args]
         classes = fact.classes if isinstance(fact, Membership) else ()
         return self.program.kb.contains(str(fact.predicate), *args, *classes, truth=truth)
 
-    def _has_other_class(self, fact: Head) -> bool:
-        if not isinstance(fact, Membership):
-            return False
-        classes = self.program.kb.predicate(str(fact.predicate)).classes or ()
-        return any(self._holds(Membership(fact.atom, (each,)), truth=True) for each in classes)
-
-    def _search(self, key: Key, depth: int) -> Iterator[tuple[Instance, ...]]:
-        return best_first(key, depth, self._instances.of, self._confidences)
-
-    def _proofs(self, key: Key, depth: int, count: int) -> list[Proof]:
+    def _find_proofs(self, key: FactKey, depth: int, count: int) -> list[Proof]:
         """Return the best proofs by rules, each different from the others to one who reads it."""
-        found: dict[Proof, None] = {}
-        for chosen in self._search(key, depth) if count > 0 else ():
-            found.setdefault(self._built(key, iter(chosen)))
-            if len(found) == count:
+        if count < 1:
+            return []
+        proofs: dict[Proof, None] = {}
+        for chosen in search_proofs(key, depth, self._instances.find, self._confidences):
+            proofs.setdefault(self._build_proof(key, iter(chosen)))
+            if len(proofs) == count:
                 break
-        return list(found)
+        return list(proofs)
 
-    def _built(self, key: Key, chosen: Iterator[Instance]) -> Proof:
+    def _build_proof(self, key: FactKey, chosen: Iterator[Instance]) -> Proof:
         """Build the tree of a proof from its instances, from top to bottom and left to right."""
         instance = next(chosen)
-        derivation = self.program.derivations[instance.place]
+        derivation = self.program.derivations[instance.derivation]
         premises = [
-            Proof(fact_of(premise, self.program.kb)) if known else self._built(premise, chosen)
+            Proof(decode_fact(premise, self.program.kb)) if known else self._build_proof(premise, chosen)
             for premise, known in zip(instance.premises, instance.known, strict=True)
         ]
-        atoms = positive_atoms(derivation.body)
-        mapping = bindings(zip(atoms, (each.fact for each in premises), strict=True))
-        others = [
-            place
-            for place, each in enumerate(derivation.body)
-            if not each.positive or isinstance(each.unit, Comparison)
+        mapping = _bind(positive_atoms(derivation.body), (premise.fact for premise in premises))
+        conditions = [
+            position
+            for position, literal in enumerate(derivation.body)
+            if not literal.positive or isinstance(literal.unit, Comparison)
         ]
-        score = derivation.confidence
-        for each in premises:
-            score *= each.score
         return Proof(
-            fact_of(key, self.program.kb),
-            score,
+            decode_fact(key, self.program.kb),
+            prod((premise.score for premise in premises), start=derivation.confidence),
             derivation.source,
-            derivation.number,
+            derivation.source_index,
             tuple(premises),
-            tuple(filled(derivation, others, mapping)),
+            tuple(_fill_in(derivation, conditions, mapping)),
         )
 
     def close(self) -> None:
-        """Let go of the engine."""
-        self._engine.close()
+        """Let go of what was loaded."""
+        self._instances.close()
 
     def __enter__(self) -> Self:
         return self

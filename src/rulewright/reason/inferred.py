@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from rulewright.data import FactTable, KnowledgeBase, Value
 from rulewright.data.facts import group_by_signature
-from rulewright.engine.sql import Column
+from rulewright.data.index import range_bounds
+from rulewright.engine.batches import Source
+from rulewright.engine.sql import Column, argument_columns
 from rulewright.logic import WeightedFormula, quote
-from rulewright.reason.program import Source
+from rulewright.tables import FrameLibrary, build_frame, html_table
 
 Aggregation = Literal["max", "noisy-or"]
 
@@ -30,8 +32,8 @@ class InferredFact:
     round: int = 1
 
     def __str__(self) -> str:
-        shown = ", ".join(quote(each) if isinstance(each, str) else repr(each) for each in self.args)
-        return f"{quote(self.predicate)}({shown})"
+        args = ", ".join(quote(arg) if isinstance(arg, str) else repr(arg) for arg in self.args)
+        return f"{quote(self.predicate)}({args})"
 
 
 @dataclass(frozen=True)
@@ -43,87 +45,87 @@ class Violation:
 
 
 @dataclass(frozen=True)
-class Derived:
-    """The new facts of one predicate: columns, scores, rounds, and for each row a slice of rule numbers."""
+class InferredColumns:
+    """The new facts of one predicate: columns, scores, rounds, and for each row a slice of source indices."""
 
     columns: tuple[Column, ...]
     scores: npt.NDArray[np.float64]
     rounds: npt.NDArray[np.int32]
-    rule_starts: npt.NDArray[np.int64]
-    rule_numbers: npt.NDArray[np.int32]
+    source_bounds: npt.NDArray[np.int64]
+    source_indices: npt.NDArray[np.int32]
 
-    @classmethod
-    def of(cls, columns: Sequence[Column], given: dict[str, Column], how: Aggregation) -> Derived:
-        """Bring the rows of each fact together, which stand one after the other, and of each rule the best."""
-        new_fact = np.append(True, np.any([column[1:] != column[:-1] for column in columns], axis=0))
-        new_rule = new_fact | np.append(True, given["n"][1:] != given["n"][:-1])
-        rows = np.flatnonzero(new_rule)
-        each, starts = np.maximum.reduceat(given["s"], rows), np.flatnonzero(new_fact[rows])
-        scores = np.maximum.reduceat(each, starts) if how == "max" else 1.0 - np.multiply.reduceat(1.0 - each, starts)
-        return cls(
-            tuple(column[rows[starts]] for column in columns),
-            scores,
-            np.minimum.reduceat(given["k"], rows[starts]),
-            np.append(starts, len(rows)),
-            given["n"][rows],
-        )
-
-    def kept(self, keep: npt.NDArray[np.bool_]) -> Derived:
+    def select(self, chosen: npt.NDArray[np.bool_]) -> InferredColumns:
         """Return some of the rows."""
-        if keep.all():
+        if chosen.all():
             return self
-        lengths = np.diff(self.rule_starts)
-        return Derived(
-            tuple(column[keep] for column in self.columns),
-            self.scores[keep],
-            self.rounds[keep],
-            np.concatenate([[0], np.cumsum(lengths[keep])]),
-            self.rule_numbers[np.repeat(keep, lengths)],
+        lengths = np.diff(self.source_bounds)
+        return InferredColumns(
+            tuple(column[chosen] for column in self.columns),
+            self.scores[chosen],
+            self.rounds[chosen],
+            range_bounds(lengths[chosen]),
+            self.source_indices[np.repeat(chosen, lengths)],
         )
 
 
-def derived(
+def combine_rules(columns: Sequence[Column], given: dict[str, Column], aggregation: Aggregation) -> InferredColumns:
+    """Bring the rows of each fact together, which stand one after the other, and of each rule the best."""
+    is_new_fact = np.append(True, np.any([column[1:] != column[:-1] for column in columns], axis=0))
+    is_new_rule = is_new_fact | np.append(True, given["n"][1:] != given["n"][:-1])
+    rows = np.flatnonzero(is_new_rule)
+    best, starts = np.maximum.reduceat(given["s"], rows), np.flatnonzero(is_new_fact[rows])
+    if aggregation == "max":
+        scores = np.maximum.reduceat(best, starts)
+    else:
+        scores = 1.0 - np.multiply.reduceat(1.0 - best, starts)
+    return InferredColumns(
+        tuple(column[rows[starts]] for column in columns),
+        scores,
+        np.minimum.reduceat(given["k"], rows[starts]),
+        np.append(starts, len(rows)),
+        given["n"][rows],
+    )
+
+
+def split_by_predicate(
     kb: KnowledgeBase,
     given: Iterable[tuple[str, dict[str, Column]]],
-    how: Aggregation,
+    aggregation: Aggregation,
     *,
     min_score: float,
     max_facts: int,
-) -> dict[str, Derived]:
+) -> dict[str, InferredColumns]:
     """Split what was given by predicate; of too many facts those of early rounds and high scores stay."""
-    found: dict[str, Derived] = {}
+    derived: dict[str, InferredColumns] = {}
     names = list(kb.predicates)
-    for kind, rows in given:
-        numbers, starts = np.unique(rows["p"], return_index=True)
-        for number, start, stop in zip(numbers, starts, np.append(starts, len(rows["p"]))[1:], strict=True):
+    for fact_signature, rows in given:
+        predicates, starts = np.unique(rows["p"], return_index=True)
+        for predicate, start, stop in zip(predicates, starts, np.append(starts, len(rows["p"]))[1:], strict=True):
             part = {name: column[start:stop] for name, column in rows.items()}
-            facts = Derived.of([part[f"a{place}"] for place in range(len(kind))], part, how)
-            found[names[number]] = facts.kept(facts.scores >= min_score)
-    count = sum(len(each.scores) for each in found.values())
-    if count > max_facts:
-        rounds, scores = (np.concatenate([getattr(each, name) for each in found.values()]) for name in _ORDER)
-        keep = np.zeros(count, dtype=bool)
+            facts = combine_rules([part[name] for name in argument_columns(fact_signature)], part, aggregation)
+            derived[names[predicate]] = facts.select(facts.scores >= min_score)
+    bounds = range_bounds([len(facts.scores) for facts in derived.values()])
+    if bounds[-1] > max_facts:
+        rounds = np.concatenate([facts.rounds for facts in derived.values()])
+        scores = np.concatenate([facts.scores for facts in derived.values()])
+        keep = np.zeros(bounds[-1], dtype=bool)
         keep[np.lexsort((-scores, rounds))[:max_facts]] = True
-        bounds = np.cumsum([len(each.scores) for each in found.values()])[:-1]
-        parts = np.split(keep, bounds)
-        found = {name: each.kept(part) for (name, each), part in zip(found.items(), parts, strict=True)}
-    return {name: each for name, each in found.items() if len(each.scores)}
-
-
-_ORDER = ("rounds", "scores")
+        parts = np.split(keep, bounds[1:-1])
+        derived = {name: facts.select(part) for (name, facts), part in zip(derived.items(), parts, strict=True)}
+    return {name: facts for name, facts in derived.items() if len(facts.scores)}
 
 
 class Inferred(Sequence[InferredFact]):
     """The new facts of an application, best score first; columns inside, labels when a fact is looked at.
 
-    ``rounds`` tells how many rounds gave something, ``note`` which limit ended the application too early, if one did.
+    ``rounds`` is how many rounds gave something, ``note`` says which limit ended the application too early, if one did.
     """
 
     def __init__(
         self,
         kb: KnowledgeBase,
         sources: Sequence[Source],
-        derived: dict[str, Derived],
+        derived: dict[str, InferredColumns],
         violations: Sequence[Violation] = (),
         *,
         rounds: int = 1,
@@ -134,6 +136,7 @@ class Inferred(Sequence[InferredFact]):
         self.violations = tuple(violations)
         self.rounds, self.note = rounds, note
         self._derived = derived
+        self._bounds = range_bounds([len(facts.scores) for facts in derived.values()])
 
     @property
     def complete(self) -> bool:
@@ -142,68 +145,83 @@ class Inferred(Sequence[InferredFact]):
 
     @cached_property
     def _order(self) -> npt.NDArray[np.intp]:
-        scores = np.concatenate([each.scores for each in self._derived.values()] or [np.empty(0)])
+        scores = np.concatenate([facts.scores for facts in self._derived.values()] or [np.empty(0)])
         return np.argsort(-scores, kind="stable")
 
-    @cached_property
-    def _bounds(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([0, *(len(each.scores) for each in self._derived.values())])
-
     def __len__(self) -> int:
-        return sum(len(each.scores) for each in self._derived.values())
+        return int(self._bounds[-1])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self._fact(place) for place in self._order[index]]
+            return [self._fact(row) for row in self._order[index]]
         return self._fact(self._order[index])
 
     def __iter__(self) -> Iterator[InferredFact]:
-        return (self._fact(place) for place in self._order)
+        return (self._fact(row) for row in self._order)
 
-    def _fact(self, place: np.intp) -> InferredFact:
-        group = int(np.searchsorted(self._bounds, place, side="right")) - 1
-        name, row = [*self._derived][group], int(place - self._bounds[group])
-        derived = self._derived[name]
-        args = self.kb.label_rows(name, [column[row : row + 1] for column in derived.columns])[0]
-        start, stop = derived.rule_starts[row], derived.rule_starts[row + 1]
-        rules = tuple(self.sources[number] for number in derived.rule_numbers[start:stop])
-        return InferredFact(name, args, float(derived.scores[row]), rules, int(derived.rounds[row]))
+    def _fact(self, position: np.intp) -> InferredFact:
+        group = int(np.searchsorted(self._bounds, position, side="right")) - 1
+        name, row = [*self._derived][group], int(position - self._bounds[group])
+        facts = self._derived[name]
+        args = self.kb.label_rows(name, [column[row : row + 1] for column in facts.columns])[0]
+        sources = facts.source_indices[facts.source_bounds[row] : facts.source_bounds[row + 1]]
+        rules = tuple(self.sources[index] for index in sources)
+        return InferredFact(name, args, float(facts.scores[row]), rules, int(facts.rounds[row]))
 
     def columns(self, name: str) -> tuple[tuple[Column, ...], npt.NDArray[np.float64]]:
-        """Return the new facts of a predicate as columns of ids, and their scores."""
-        derived = self._derived[name]
-        return derived.columns, derived.scores
+        """Return the new facts of a predicate as columns of indices, and their scores."""
+        facts = self._derived[name]
+        return facts.columns, facts.scores
 
     @cached_property
     def facts(self) -> KnowledgeBase:
         """The new facts alone, as a knowledge base over the same entities; where classes compete, the best counts."""
-        columns = {name: self._decided(name, each) for name, each in self._derived.items()}
+        columns = {name: self._decide_classes(name, facts) for name, facts in self._derived.items()}
         return self.kb.with_facts(group_by_signature(self.kb.predicates, columns))
 
-    def _decided(self, name: str, derived: Derived) -> tuple[Column, ...]:
+    def _decide_classes(self, name: str, facts: InferredColumns) -> tuple[Column, ...]:
         if self.kb.predicate(name).classes is None:
-            return derived.columns
-        *args, classes = derived.columns
-        order = np.lexsort((classes, -derived.scores, *reversed(args)))
-        first = np.ones(len(order), dtype=bool)
-        first[1:] = np.any([arg[order][1:] != arg[order][:-1] for arg in args], axis=0)
-        return tuple(column[order[first]] for column in derived.columns)
+            return facts.columns
+        *args, classes = facts.columns
+        order = np.lexsort((classes, -facts.scores, *reversed(args)))
+        is_first = np.append(True, np.any([arg[order][1:] != arg[order][:-1] for arg in args], axis=0))
+        return tuple(column[order[is_first]] for column in facts.columns)
 
     @cached_property
     def completed(self) -> KnowledgeBase:
         """The knowledge base with the new facts in it."""
         known, new = self.kb.tables(), self.facts.tables()
-        tables = {kind: _stacked(known.get(kind), new.get(kind)) for kind in {**known, **new}}
+        tables = {}
+        for fact_signature in {**known, **new}:
+            parts = [table[fact_signature] for table in (known, new) if fact_signature in table]
+            predicate = np.concatenate([part.predicate for part in parts])
+            order = np.argsort(predicate, kind="stable")
+            columns = [np.concatenate(column)[order] for column in zip(*(part.columns for part in parts), strict=True)]
+            tables[fact_signature] = FactTable(fact_signature, predicate[order], tuple(columns))
         return self.kb.with_facts(tables, self.kb.tables(truth=False))
+
+    def to_frame(self, library: FrameLibrary | None = None) -> Any:
+        """Return the new facts as a data frame of pandas or Polars: fact, predicate, score, round, rules.
+
+        >>> from rulewright import KnowledgeBase, apply, parse_rules
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
+        >>> apply(parse_rules("0.9 :: child_of(X, Y) :- parent_of(Y, X)."), kb).to_frame("polars").rows()
+        [('child_of(bob, ann)', 'child_of', 0.9, 1, '0.9 :: child_of(X, Y) :- parent_of(Y, X).')]
+        """
+        facts = list(self)
+        columns: dict[str, list[Any]] = {
+            "fact": list(map(str, facts)),
+            "predicate": [fact.predicate for fact in facts],
+            "score": [fact.score for fact in facts],
+            "round": [fact.round for fact in facts],
+            "rules": ["\n".join(map(str, fact.rules)) for fact in facts],
+        }
+        return build_frame(columns, library)
+
+    def _repr_html_(self) -> str:
+        rows = ((fact.score, fact, " ".join(map(str, fact.rules))) for fact in self[:100])
+        return html_table(["score", "new fact", "by"], rows, caption=repr(self))
 
     def __repr__(self) -> str:
         broken = f", {len(self.violations)} constraints broken" if self.violations else ""
         return f"Inferred({len(self):,} new facts{broken}{f'; {self.note}' if self.note else ''})"
-
-
-def _stacked(*tables: FactTable | None) -> FactTable:
-    present = [table for table in tables if table is not None]
-    predicate = np.concatenate([table.predicate for table in present])
-    order = np.argsort(predicate, kind="stable")
-    columns = tuple(np.concatenate(parts)[order] for parts in zip(*(table.columns for table in present), strict=True))
-    return FactTable(present[0].signature, predicate[order], columns)

@@ -1,14 +1,18 @@
-"""Which instances of rules give one fact: bound joins over the known facts, or over all that follow from them."""
+"""Which instances of rules give one fact: joins over the known facts, or over all that follow from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
+from rulewright.checks import read_memory_limit
 from rulewright.data import KnowledgeBase, Value, signature
-from rulewright.engine import SQLEngine
-from rulewright.engine.sql import Column, Join, table_name
+from rulewright.engine import Engine
+from rulewright.engine.batches import Derivation, RuleBatch, batch_derivations
+from rulewright.engine.indexed_joins import FactIndex, IndexedJoin
+from rulewright.engine.sql import Column, Join, argument_columns, check_arguments, positive_atoms, table_name
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import (
     NUMBER_TYPE,
@@ -22,13 +26,11 @@ from rulewright.logic import (
     Variable,
     parse_formula,
 )
-from rulewright.reason.apply import Chaining, Limits, places
-from rulewright.reason.batches import Batch, batches
-from rulewright.reason.fact_index import FactIndex, IndexedJoin
-from rulewright.reason.program import Derivation, Program, positive_atoms, relevant
+from rulewright.reason.apply import ForwardChaining
+from rulewright.reason.program import RuleProgram, find_relevant
 
-Key: TypeAlias = tuple[float, ...]
-"""The number of a predicate, its arguments as ids or numbers, and where it has classes the number of the class."""
+FactKey: TypeAlias = tuple[float, ...]
+"""The index of a predicate, its arguments as indices or numbers, and where it has classes the index of the class."""
 
 
 def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> Head:
@@ -42,45 +44,40 @@ def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> Head:
     ...
     rulewright.errors.DataError: a fact names everything; X in parent_of(ann, X) is a variable
     """
+    head: Head
     if isinstance(fact, str):
-        found = parse_formula(fact)
-        if not isinstance(found, Atom | Membership):
+        formula = parse_formula(fact)
+        if not isinstance(formula, Atom | Membership):
             raise DataError(f"expected a fact such as parent_of(ann, bob), got {fact}")
+        head = formula
     elif isinstance(fact, Atom | Membership):
-        found = fact
+        head = fact
     else:
-        found = _labelled(fact, kb)
-    declaration = kb.predicate(str(found.predicate))
-    if len(found.args) != declaration.arity:
-        raise DataError(f"{declaration.name} has {declaration.arity} arguments, got {found}")
-    if (declaration.classes is not None) != isinstance(found, Membership):
-        how = "is multi-class; write 'in {…}'" if declaration.classes else "is not multi-class"
-        raise DataError(f"{declaration.name} {how}: {found}")
-    if isinstance(found, Membership) and len(found.classes) > 1:
-        raise DataError(f"a fact names one class, got {found}")
-    for term in found.args:
+        name, *values = fact
+        declaration = kb.predicate(str(name))
+        args = values[: declaration.arity]
+        head = Atom(str(name), tuple(Symbol(arg) if isinstance(arg, str) else Number(arg) for arg in args))
+        if declaration.classes is not None:
+            head = Membership(head, tuple(map(str, values[declaration.arity :])))
+    check_arguments(head, kb)
+    if isinstance(head, Membership) and len(head.classes) > 1:
+        raise DataError(f"a fact names one class, got {head}")
+    for term in head.args:
         if isinstance(term, Variable):
-            raise DataError(f"a fact names everything; {term} in {found} is a variable")
-    return found
+            raise DataError(f"a fact names everything; {term} in {head} is a variable")
+    return head
 
 
-def _labelled(fact: Sequence[Value], kb: KnowledgeBase) -> Head:
-    name, *args = fact
-    declaration = kb.predicate(str(name))
-    terms: list[Term] = [Symbol(each) if isinstance(each, str) else Number(each) for each in args[: declaration.arity]]
-    atom = Atom(declaration.name, tuple(terms))
-    return atom if declaration.classes is None else Membership(atom, tuple(map(str, args[declaration.arity :])))
-
-
-def key_of(fact: Head, kb: KnowledgeBase) -> Key:
-    """Return the numbers of a ground fact; an entity or class that is not there is an error with the nearest ones."""
+def encode_fact(fact: Head, kb: KnowledgeBase) -> FactKey:
+    """Return the key of a ground fact; an entity or class that does not exist is an error with the nearest ones."""
     declaration = kb.predicate(str(fact.predicate))
     key: list[float] = [kb.predicate_index(declaration.name)]
-    for term, kind in zip(fact.args, declaration.types, strict=True):
-        if isinstance(term, Number) != (kind == NUMBER_TYPE):
-            wanted = "a number" if kind == NUMBER_TYPE else "an entity; quote a name that looks like a number"
+    for term, type_name in zip(fact.args, declaration.types, strict=True):
+        if isinstance(term, Number) != (type_name == NUMBER_TYPE) or isinstance(term, Variable):
+            is_number = type_name == NUMBER_TYPE
+            wanted = "a number" if is_number else "an entity; quote a name that looks like a number"
             raise DataError(f"{term} in {fact} must be {wanted}")
-        key.append(float(term.value) if isinstance(term, Number) else kb.domains[kind].index_of(_name(term)))
+        key.append(float(term.value) if isinstance(term, Number) else kb.domains[type_name].index_of(term.name))
     if isinstance(fact, Membership):
         classes = declaration.classes or ()
         if fact.classes[0] not in classes:
@@ -89,216 +86,229 @@ def key_of(fact: Head, kb: KnowledgeBase) -> Key:
     return tuple(key)
 
 
-def _name(term: Term) -> str:
-    assert isinstance(term, Symbol)
-    return term.name
-
-
-def fact_of(key: Key, kb: KnowledgeBase) -> Head:
-    """Return the fact that numbers stand for.
+def decode_fact(key: FactKey, kb: KnowledgeBase) -> Head:
+    """Return the fact of a key.
 
     >>> kb = KnowledgeBase.from_facts([("age", "ann", 42)])
-    >>> print(fact_of(key_of(read_fact("age(ann, 42)", kb), kb), kb))
+    >>> print(decode_fact(encode_fact(read_fact("age(ann, 42)", kb), kb), kb))
     age(ann, 42.0)
     """
     declaration = list(kb.predicates.values())[int(key[0])]
-    args: list[Term] = []
-    for value, kind in zip(key[1:], declaration.types, strict=False):
-        if kind == NUMBER_TYPE:
-            args.append(Number(float(value)))
-        else:
-            args.append(Symbol(str(kb.domains[kind].labels_of(int(value)))))
+    args: list[Term] = [
+        Number(float(value)) if type_name == NUMBER_TYPE else Symbol(str(kb.domains[type_name].labels_of(int(value))))
+        for value, type_name in zip(key[1:], declaration.types, strict=False)
+    ]
     atom = Atom(declaration.name, tuple(args))
     return atom if declaration.classes is None else Membership(atom, (declaration.classes[int(key[-1])],))
 
 
-MOST = 10_000
+MAX_INSTANCES = 10_000
 """The most instances of rules that are looked at for one fact."""
 
 
 class Instance(NamedTuple):
-    """A derivation, by its place, with the facts of its body: whether each is known, and the score of its best proof.
+    """A derivation, by its index, with the facts of its body: whether each is known, and the score of its best proof.
 
     ``bound`` is the highest score that a proof by this instance can have.
     """
 
     bound: float
-    place: int
-    premises: tuple[Key, ...]
+    derivation: int
+    premises: tuple[FactKey, ...]
     known: tuple[bool, ...]
     scores: tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class _Model:
+class _Needs:
+    """What a predicate rests on, and whether that asks for the absence or presence of something derived."""
+
+    predicates: frozenset[str]
+    derivations: tuple[Derivation, ...]
+    absence: bool
+    presence: bool
+
+
+@dataclass(frozen=True)
+class _ChainedFacts:
     """What was chained: for which predicates and how many rounds, None for the fixed point."""
 
     predicates: frozenset[str]
-    wanted: int | None
+    max_rounds: int | None
     rounds: int
     note: str
 
 
-def every(kind: str) -> str:
-    """Return the name of the table of all facts, with scores and whether each is known."""
-    return f"every_{kind}"
+def all_facts_table(fact_signature: str) -> str:
+    """Return the name of the table of all facts, known and chained, with scores and whether each is known."""
+    return f"every_{fact_signature}"
 
 
-class Instances:
-    """Finds the instances of rules that give a fact. What was found is kept until more facts are chained."""
+class InstanceFinder:
+    """Finds the instances of rules that give a fact. What was found is kept until more facts are chained.
 
-    def __init__(self, program: Program, engine: SQLEngine, max_facts: int) -> None:
-        self.program, self.engine, self.max_facts = program, engine, max_facts
-        self.batches = batches(list(enumerate(program.derivations)), program.kb, engine, prefix="goal")
-        self._index = FactIndex(program.kb)
+    Over known facts of one or two entities that is done by indexed joins. Only what these cannot do starts a database.
+    """
+
+    def __init__(self, program: RuleProgram, max_facts: int, memory_limit: int | str | None = None) -> None:
+        self.program, self.max_facts, self._memory_limit = program, max_facts, read_memory_limit(memory_limit)
+        self.batches = batch_derivations(enumerate(program.derivations), program.kb, prefix="goal")
         self.truncated = False
-        self._model: _Model | None = None
-        self._chained = False
-        self._needed: dict[str, tuple[set[str], list[Derivation], bool, bool]] = {}
-        self._found: dict[tuple[bool, Key], list[Instance]] = {}
+        self._index = FactIndex(program.kb)
+        self._chained: _ChainedFacts | None = None
+        self._uses_chained = False
+        self._needs: dict[str, _Needs] = {}
+        self._instances: dict[tuple[bool, FactKey], list[Instance]] = {}
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The database with the facts and the tables of rules."""
+        engine = Engine(self.program.kb, memory_limit=self._memory_limit)
+        for batch in self.batches:
+            engine.put(batch.name, batch.columns)
+        return engine
+
+    def close(self) -> None:
+        """Let go of the database, where it was started."""
+        if "engine" in vars(self):
+            self.engine.close()
 
     def settle(self, predicate: str, depth: int | None) -> tuple[int, str]:
         """Make ready the facts that proofs up to a depth may rest on; return how deep they can go, and what is amiss.
 
         Nothing is chained for proofs of one rule, unless a rule asks that something is absent which could follow.
         """
-        below, wanted, absent, chains = self._needs(predicate)
-        self._chained = absent or (chains and depth != 1)
-        if not self._chained:
+        needs = self._find_needs(predicate)
+        self._uses_chained = needs.absence or (needs.presence and depth != 1)
+        if not self._uses_chained:
             return 1, ""
-        rounds = None if absent or depth is None else depth - 1
-        if not self._covers(below, rounds):
-            self._model = self._chain(below, wanted, rounds)
-            self._found.clear()
-        assert self._model is not None
-        if absent and self._model.note:
-            return 0, f"what must be absent cannot be settled: {self._model.note}"
-        return (self._model.rounds + 1 if depth is None else depth), self._model.note
+        max_rounds = None if needs.absence or depth is None else depth - 1
+        chained = self._chained
+        if (
+            chained is None
+            or not needs.predicates <= chained.predicates
+            or (chained.max_rounds is not None and (max_rounds is None or max_rounds > chained.max_rounds))
+        ):
+            chained = self._chained = self._chain(needs, max_rounds)
+            self._instances.clear()
+        if needs.absence and chained.note:
+            return 0, f"what must be absent cannot be settled: {chained.note}"
+        return (chained.rounds + 1 if depth is None else depth), chained.note
 
-    def _needs(self, predicate: str) -> tuple[set[str], list[Derivation], bool, bool]:
-        """Return what a predicate rests on: predicates and derivations; and whether these need the absence or the
-        presence of something that can be derived.
-        """
-        if predicate not in self._needed:
-            below = relevant(self.program.derivations, [predicate])
-            wanted = [each for each in self.program.derivations if each.head.predicate in below]
-            derived = {str(each.head.predicate) for each in wanted}
+    def _find_needs(self, predicate: str) -> _Needs:
+        if predicate not in self._needs:
+            relevant = find_relevant(self.program.derivations, predicate)
+            wanted = [each for each in self.program.derivations if each.head.predicate in relevant]
+            derived = {str(derivation.head.predicate) for derivation in wanted}
             signs = {
                 literal.positive
-                for each in wanted
-                for literal in each.body
+                for derivation in wanted
+                for literal in derivation.body
                 if not isinstance(literal.unit, Comparison) and literal.unit.predicate in derived
             }
-            self._needed[predicate] = (below, wanted, False in signs, True in signs)
-        return self._needed[predicate]
+            self._needs[predicate] = _Needs(frozenset(relevant), tuple(wanted), False in signs, True in signs)
+        return self._needs[predicate]
 
-    def _covers(self, below: set[str], rounds: int | None) -> bool:
-        model = self._model
-        if model is None or not below <= model.predicates:
-            return False
-        return model.wanted is None or (rounds is not None and rounds <= model.wanted)
-
-    def _chain(self, below: set[str], derivations: list[Derivation], rounds: int | None) -> _Model:
-        program = replace(self.program, derivations=tuple(derivations), constraints=())
-        chaining = Chaining(program, self.engine, "max", Limits(max_rounds=rounds, max_facts=self.max_facts))
+    def _chain(self, needs: _Needs, max_rounds: int | None) -> _ChainedFacts:
+        kb = self.program.kb
+        program = replace(self.program, derivations=needs.derivations, constraints=())
+        chaining = ForwardChaining(program, self.engine, max_rounds=max_rounds, max_facts=self.max_facts)
         chaining.run()
-        heads = {signature(self.program.kb.predicate(str(each.head.predicate))) for each in derivations}
-        for kind in sorted({signature(each) for each in self.program.kb.predicates.values()}):
-            key = ", ".join(["p", *places(kind)])
-            parts = [f"SELECT {key}, 1.0 AS s, 1 AS b FROM {table_name(kind)}"]
-            if kind in heads:
-                parts.append(f"SELECT {key}, MAX(s) AS s, 0 AS b FROM given_{kind} GROUP BY {key}")
-            self.engine.run(f"DROP TABLE IF EXISTS {every(kind)}")
-            self.engine.run(f"CREATE TABLE {every(kind)} AS {' UNION ALL '.join(parts)}")
-        return _Model(frozenset(below), rounds, chaining.rounds, chaining.note if chaining.overflowed else "")
+        heads = {signature(kb.predicate(str(derivation.head.predicate))) for derivation in needs.derivations}
+        for fact_signature in sorted({signature(declaration) for declaration in kb.predicates.values()}):
+            key = ", ".join(["p", *argument_columns(fact_signature)])
+            parts = [f"SELECT {key}, 1.0 AS s, 1 AS b FROM {table_name(fact_signature)}"]
+            if fact_signature in heads:
+                parts.append(f"SELECT {key}, MAX(s) AS s, 0 AS b FROM given_{fact_signature} GROUP BY {key}")
+            table = all_facts_table(fact_signature)
+            self.engine.run(f"DROP TABLE IF EXISTS {table}")
+            self.engine.run(f"CREATE TABLE {table} AS {' UNION ALL '.join(parts)}")
+        note = chaining.note if chaining.overflowed else ""
+        return _ChainedFacts(needs.predicates, max_rounds, chaining.rounds, note)
 
-    def of(self, key: Key) -> list[Instance]:
+    def find(self, key: FactKey) -> list[Instance]:
         """Return the instances that give a fact, those with the highest bound first."""
-        place = (self._chained, key)
-        if place not in self._found:
-            found = [each for batch in self.batches for each in self._of_batch(batch, key)]
-            found.sort(key=lambda each: (-each.bound, each.place, each.premises))
-            self.truncated |= len(found) > MOST
-            self._found[place] = found[:MOST]
-        return self._found[place]
+        slot = (self._uses_chained, key)
+        if slot not in self._instances:
+            instances = [instance for batch in self.batches for instance in self._find_in_batch(batch, key)]
+            instances.sort(key=lambda instance: (-instance.bound, instance.derivation, instance.premises))
+            self.truncated |= len(instances) > MAX_INSTANCES
+            self._instances[slot] = instances[:MAX_INSTANCES]
+        return self._instances[slot]
 
-    def join(self, batch: Batch, key: Key) -> Join | None:
-        """Join a batch with all facts, its head being the fact; None where its head cannot be that."""
-        head = self._head(batch, key)
+    def _find_in_batch(self, batch: RuleBatch, key: FactKey) -> Iterator[Instance]:
+        head = self._bind_head(batch, key)
         if head is None:
-            return None
-        given, fixed = head
-        conditions = [f"r.{name} = {value}" for name, value in fixed.items()]
-        conditions += [f"r.h = {int(key[0])}"] if batch.is_open else []
-        table = every if self._chained else None
-        join = batch.join(self.program.kb, [table] * len(positive_atoms(batch.body)), table, given)
-        join.conditions += conditions
-        return join
-
-    def _of_batch(self, batch: Batch, key: Key) -> Iterator[Instance]:
-        if not self._chained and self._index.usable and IndexedJoin.fits(batch):
-            yield from self._looked_up(batch, key)
-            return
-        join = self.join(batch, key)
-        if join is None:
             return
         atoms = positive_atoms(batch.body)
-        numbers = range(1, len(atoms) + 1)
-        score = " * ".join(["r.s", *(f"t{number}.s" for number in numbers if self._chained)])
-        columns = [f"{score} AS s", "r.d AS d", *self.fact_columns(atoms)]
-        columns += [f"t{number}.{name} AS {name}_{number}" for number in numbers for name in "bs" if self._chained]
-        rows = self.engine.run(join.select(", ".join(columns), f" ORDER BY s DESC, d LIMIT {MOST + 1}"))
-        size = len(rows["s"])
-        known = [rows[f"b_{number}"].astype(bool).tolist() if self._chained else [True] * size for number in numbers]
-        scores = [rows[f"s_{number}"].tolist() if self._chained else [1.0] * size for number in numbers]
-        of_each = (
-            [*zip(*part, strict=True)] if atoms else [()] * size for part in (self.keys(rows, atoms), known, scores)
-        )
-        yield from map(Instance, rows["s"].tolist(), rows["d"].tolist(), *of_each)
-
-    def _looked_up(self, batch: Batch, key: Key) -> Iterator[Instance]:
-        head = self._head(batch, key)
-        if head is None:
+        if not self._uses_chained and self._index.usable and IndexedJoin.fits(batch):
+            given = {variable: int(value) for variable, (value, _) in head[0].items()}
+            indexed = IndexedJoin(self._index, batch, int(key[0]), given, head[1])
+            bounds, derivations = (batch.columns[name][indexed.rules].tolist() for name in "sd")
+            for bound, derivation, premises in zip(bounds, derivations, indexed.premises(), strict=True):
+                yield Instance(bound, derivation, premises, (True,) * len(atoms), (1.0,) * len(atoms))
             return
-        given, fixed = head
-        numbers = {variable: int(value) for variable, (value, _) in given.items()}
-        join = IndexedJoin.of(self._index, batch, int(key[0]), numbers, fixed)
-        size = len(join.rules)
-        keys = list(zip(*join.premises(), strict=True)) if size else []
-        sure = len(positive_atoms(batch.body))
-        for bound, place, premises in zip(
-            join.column("s").tolist(), join.column("d").tolist(), keys or [()] * size, strict=True
-        ):
-            yield Instance(bound, place, premises, (True,) * sure, (1.0,) * sure)
+        join = self._join(batch, key, *head)
+        aliases = range(1, len(atoms) + 1)
+        score = " * ".join(["r.s", *(f"t{alias}.s" for alias in aliases if self._uses_chained)])
+        columns = [f"{score} AS s", "r.d AS d", *self.fact_columns(atoms)]
+        if self._uses_chained:
+            columns += [f"t{alias}.{name} AS {name}_{alias}" for alias in aliases for name in "bs"]
+        rows = self.engine.run(join.select(", ".join(columns), f" ORDER BY s DESC, d LIMIT {MAX_INSTANCES + 1}"))
+        size = len(rows["s"])
+        known, scores = [[True] * size for _ in atoms], [[1.0] * size for _ in atoms]
+        if self._uses_chained:
+            known = [rows[f"b_{alias}"].astype(bool).tolist() for alias in aliases]
+            scores = [rows[f"s_{alias}"].tolist() for alias in aliases]
+        parts = (
+            [*zip(*part, strict=True)] if atoms else [()] * size
+            for part in (self.read_facts(rows, atoms), known, scores)
+        )
+        yield from map(Instance, rows["s"].tolist(), rows["d"].tolist(), *parts)
+
+    def join(self, batch: RuleBatch, key: FactKey) -> Join | None:
+        """Join a batch with all facts, its head being the fact; None where its head cannot be that."""
+        head = self._bind_head(batch, key)
+        return None if head is None else self._join(batch, key, *head)
+
+    def _join(
+        self, batch: RuleBatch, key: FactKey, given: dict[Variable, tuple[str, str]], fixed: dict[str, int]
+    ) -> Join:
+        table = all_facts_table if self._uses_chained else table_name
+        join = batch.join(self.program.kb, [table] * len(positive_atoms(batch.body)), table, given)
+        join.conditions += [f"r.{name} = {value}" for name, value in fixed.items()]
+        join.conditions += [f"r.h = {int(key[0])}"] if batch.is_open else []
+        return join
 
     def fact_columns(self, atoms: Sequence[Head]) -> list[str]:
         """Return what must be selected to know the facts that atoms are joined with."""
         return [
-            f"t{number}.{name} AS {name}_{number}"
-            for number, unit in enumerate(atoms, start=1)
-            for name in self._names(unit)
+            f"t{alias}.{name} AS {name}_{alias}"
+            for alias, unit in enumerate(atoms, start=1)
+            for name in self._table_columns(unit)
         ]
 
-    def keys(self, rows: dict[str, Column], atoms: Sequence[Head]) -> list[list[Key]]:
+    def read_facts(self, rows: dict[str, Column], atoms: Sequence[Head]) -> list[list[FactKey]]:
         """Return for each atom the facts it is joined with, row by row."""
         return [
-            list(zip(*(rows[f"{name}_{number}"].tolist() for name in self._names(unit)), strict=True))
-            for number, unit in enumerate(atoms, start=1)
+            list(zip(*(rows[f"{name}_{alias}"].tolist() for name in self._table_columns(unit)), strict=True))
+            for alias, unit in enumerate(atoms, start=1)
         ]
 
-    def _names(self, unit: Head) -> list[str]:
-        if isinstance(unit.predicate, str):
-            return ["p", *places(signature(self.program.kb.predicate(unit.predicate)))]
-        return ["p", *places("e" * len(unit.args))]
+    def _table_columns(self, unit: Head) -> list[str]:
+        named = isinstance(unit.predicate, str)
+        fact_signature = signature(self.program.kb.predicate(str(unit.predicate))) if named else "e" * len(unit.args)
+        return ["p", *argument_columns(fact_signature)]
 
-    def _head(self, batch: Batch, key: Key) -> tuple[dict[Variable, tuple[str, str]], dict[str, int]] | None:
+    def _bind_head(
+        self, batch: RuleBatch, key: FactKey
+    ) -> tuple[dict[Variable, tuple[str, str]], dict[str, int]] | None:
         """Return the values of the head's variables and of columns of the table of rules; None where it cannot be."""
         kb, head = self.program.kb, batch.head
-        fixed: dict[str, int] = {}
+        types: tuple[str, ...] = ("",) * len(head.args)
         if batch.is_open:
             if len(key) != 1 + len(head.args) or int(key[0]) not in batch.columns["h"]:
                 return None
-            types = ("",) * len(head.args)
         else:
             declaration = kb.predicate(str(head.predicate))
             types = declaration.types
@@ -307,13 +317,14 @@ class Instances:
             if isinstance(head, Membership) and (declaration.classes or ()).index(head.classes[0]) != key[-1]:
                 return None
         given: dict[Variable, tuple[str, str]] = {}
-        for term, value, kind in zip(head.args, key[1:], types, strict=False):
-            text = repr(float(value)) if kind == NUMBER_TYPE else str(int(value))
+        fixed: dict[str, int] = {}
+        for term, value, type_name in zip(head.args, key[1:], types, strict=False):
+            text = repr(float(value)) if type_name == NUMBER_TYPE else str(int(value))
             if isinstance(term, Variable) and batch.is_open and term.name.lower() in batch.columns:
                 fixed[term.name.lower()] = int(value)
             elif isinstance(term, Variable):
-                if given.setdefault(term, (text, kind)) != (text, kind):
+                if given.setdefault(term, (text, type_name)) != (text, type_name):
                     return None
-            elif (float(term.value) if isinstance(term, Number) else kb.domains[kind].find(term.name)) != value:
+            elif (float(term.value) if isinstance(term, Number) else kb.domains[type_name].find(term.name)) != value:
                 return None
         return given, fixed

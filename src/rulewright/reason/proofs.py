@@ -6,24 +6,17 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Literal
 
+from rulewright.engine.batches import Source
 from rulewright.logic import Annotations, Formula, Head, Membership, Not, Number, Rule, Symbol
-from rulewright.reason.program import Source
 
 Status = Literal["known", "inferred", "false", "unknown"]
-
-_SPOKEN = {
-    "known": "is known",
-    "inferred": "is inferred",
-    "false": "is observed to be false",
-    "unknown": "does not follow",
-}
 
 
 @dataclass(frozen=True)
 class Proof:
     """A fact, and below it what it follows from: a tree whose leaves are known facts.
 
-    ``source`` is the statement applied last and ``number`` its place in the rule set, both None for a known fact.
+    ``source`` is the statement applied last and ``rule_index`` its position in the rule set; a known fact has neither.
     ``premises`` prove the positive atoms of its body; ``conditions`` are its comparisons and the facts that must be
     absent. ``score = confidence × Π premises' scores``, 1 for a known fact.
     """
@@ -31,40 +24,50 @@ class Proof:
     fact: Head
     score: float = 1.0
     source: Source | None = None
-    number: int | None = None
+    rule_index: int | None = None
     premises: tuple[Proof, ...] = ()
     conditions: tuple[Formula, ...] = ()
 
     @property
     def depth(self) -> int:
         """The most rules applied one after the other; 0 for a known fact."""
-        return 0 if self.source is None else 1 + max((each.depth for each in self.premises), default=0)
+        return 0 if self.source is None else 1 + max((premise.depth for premise in self.premises), default=0)
 
     def leaves(self) -> tuple[Head, ...]:
         """Return the known facts that the proof rests on, each once, in order."""
         if self.source is None:
             return (self.fact,)
-        return tuple(dict.fromkeys(leaf for each in self.premises for leaf in each.leaves()))
+        return tuple(dict.fromkeys(leaf for premise in self.premises for leaf in premise.leaves()))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the tree as plain values, for JSON."""
-        found: dict[str, Any] = {**fact_dict(self.fact), "score": self.score}
+        tree: dict[str, Any] = {**fact_dict(self.fact), "score": self.score}
         if self.source is not None:
-            found |= {
+            tree |= {
                 "rule": str(self.source),
-                "number": self.number,
-                "premises": [each.as_dict() for each in self.premises],
-                "conditions": [str(each) for each in self.conditions],
+                "number": self.rule_index,
+                "premises": [premise.as_dict() for premise in self.premises],
+                "conditions": list(map(str, self.conditions)),
             }
-        return found
+        return tree
 
     def svg(self) -> str:
         """Return the tree as a drawing."""
+        return draw_svg(self)
 
-        return svg(self)
+    def _repr_html_(self) -> str:
+        return self.svg()
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        """Write the tree: what a fact follows from stands below it."""
+        if self.source is None:
+            return f"{self.fact}  known"
+        lines = [f"{self.fact}  {self.score:.3g}", f"└─ by {rule_text(self.source)}"]
+        blocks = [*map(str, self.premises), *map(condition_text, self.conditions)]
+        for position, block in enumerate(blocks, start=1):
+            branch, edge = ("└─", "  ") if position == len(blocks) else ("├─", "│ ")
+            lines.append(f"   {branch} " + block.replace("\n", f"\n   {edge} "))
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class NearMiss:
     """
 
     source: Source
-    number: int
+    rule_index: int
     score: float
     held: tuple[Formula, ...]
     missing: tuple[Formula, ...]
@@ -85,21 +88,17 @@ class NearMiss:
         """Return plain values, for JSON."""
         return {
             "rule": str(self.source),
-            "number": self.number,
+            "number": self.rule_index,
             "score": self.score,
-            "held": [str(each) for each in self.held],
-            "missing": [str(each) for each in self.missing],
+            "held": list(map(str, self.held)),
+            "missing": list(map(str, self.missing)),
         }
 
     def __str__(self) -> str:
-        rows = [("holds", each) for each in self.held] + [("missing", each) for each in self.missing]
-        return "\n".join([rule_text(self.source), *(f"   {_spoken(how, each)}" for how, each in rows)])
-
-
-def _spoken(how: str, formula: Formula) -> str:
-    if how == "missing" and isinstance(formula, Not):
-        return f"{formula.formula} must not hold"
-    return f"{formula} {'holds' if how == 'holds' else 'is missing'}"
+        lines = [rule_text(self.source), *(f"   {part} holds" for part in self.held)]
+        for part in self.missing:
+            lines.append(f"   {part.formula} must not hold" if isinstance(part, Not) else f"   {part} is missing")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,9 @@ class Explanation:
             **fact_dict(self.fact),
             "status": self.status,
             "score": self.score,
-            "proofs": [each.as_dict() for each in self.proofs],
-            "critical": [fact_dict(each) for each in self.critical],
-            "why_not": [each.as_dict() for each in self.why_not],
+            "proofs": [proof.as_dict() for proof in self.proofs],
+            "critical": list(map(fact_dict, self.critical)),
+            "why_not": [miss.as_dict() for miss in self.why_not],
             "depth": self.depth,
             "note": self.note,
         }
@@ -152,7 +151,8 @@ class Explanation:
     def __str__(self) -> str:
         parts = []
         if not self.proofs or self.status == "false":
-            parts.append(f"{self.fact} {_SPOKEN[self.status]}")
+            how = "is observed to be false" if self.status == "false" else "does not follow"
+            parts.append(f"{self.fact} {how}")
         parts += map(str, self.proofs)
         if self.critical:
             parts.append("rests on " + ", ".join(map(str, self.critical)))
@@ -174,8 +174,8 @@ def fact_dict(fact: Head) -> dict[str, Any]:
         term.name if isinstance(term, Symbol) else term.value if isinstance(term, Number) else str(term)
         for term in fact.args
     ]
-    found: dict[str, Any] = {"fact": str(fact), "predicate": str(fact.predicate), "args": args}
-    return {**found, "value": fact.classes[0]} if isinstance(fact, Membership) else found
+    values: dict[str, Any] = {"fact": str(fact), "predicate": str(fact.predicate), "args": args}
+    return {**values, "value": fact.classes[0]} if isinstance(fact, Membership) else values
 
 
 def rule_text(source: Source) -> str:
@@ -185,23 +185,8 @@ def rule_text(source: Source) -> str:
     >>> rule_text(parse_rule("0.66666666 :: p(X) :- q(X). @{support: 2}"))
     '0.6667 :: p(X) :- q(X).'
     """
-    if isinstance(source, Rule):
-        return str(replace(source, annotations=Annotations(), confidence=round(source.confidence, 4)))
-    return str(replace(source, annotations=Annotations()))
-
-
-def _lines(proof: Proof) -> list[str]:
-    """Return the text of a proof: what a fact follows from stands below it."""
-    lines = [f"{proof.fact}  {'known' if proof.source is None else f'{proof.score:.3g}'}"]
-    if proof.source is None:
-        return lines
-    lines.append(f"└─ by {rule_text(proof.source)}")
-    blocks = [*map(_lines, proof.premises), *([condition_text(each)] for each in proof.conditions)]
-    for place, block in enumerate(blocks):
-        last = place == len(blocks) - 1
-        lines.append(f"   {'└─' if last else '├─'} {block[0]}")
-        lines += [f"   {'  ' if last else '│ '} {line}" for line in block[1:]]
-    return lines
+    shown = replace(source, annotations=Annotations())
+    return str(replace(shown, confidence=round(shown.confidence, 4)) if isinstance(shown, Rule) else shown)
 
 
 def condition_text(formula: Formula) -> str:
@@ -231,10 +216,12 @@ _STYLE = (
 
 
 @dataclass
-class _Box:
+class _ProofBox:
+    """A box of the drawing and those below it; ``style`` is its class in `_STYLE`."""
+
     lines: list[str]
-    kind: str
-    below: list[_Box]
+    style: str
+    below: list[_ProofBox]
     left: float = 0.0
     top: float = 0.0
 
@@ -247,70 +234,73 @@ class _Box:
         return len(self.lines) * _LINE + _PAD
 
     @property
+    def inner_span(self) -> float:
+        return sum(box.span for box in self.below) + _GAP * (len(self.below) - 1)
+
+    @property
     def span(self) -> float:
         """The width that the box and all below it need."""
-        return max(self.width, sum(each.span for each in self.below) + _GAP * (len(self.below) - 1))
+        return max(self.width, self.inner_span)
 
     def place(self, left: float, top: float) -> None:
         self.top = top
         self.left = left + (self.span - self.width) / 2
-        inner = sum(each.span for each in self.below) + _GAP * (len(self.below) - 1)
-        at = left + (self.span - inner) / 2
-        for each in self.below:
-            each.place(at, top + self.height + _FALL)
-            at += each.span + _GAP
+        start = left + (self.span - self.inner_span) / 2
+        for box in self.below:
+            box.place(start, top + self.height + _FALL)
+            start += box.span + _GAP
 
     def bottom(self) -> float:
-        return max([self.top + self.height, *(each.bottom() for each in self.below)])
+        return max([self.top + self.height, *(box.bottom() for box in self.below)])
 
-    def drawn(self) -> list[str]:
+    def draw(self) -> list[str]:
         middle = self.left + self.width / 2
         parts = []
-        for each in self.below:
-            start, end, other = self.top + self.height, each.top, each.left + each.width / 2
+        for box in self.below:
+            start, end, other = self.top + self.height, box.top, box.left + box.width / 2
             bend = (start + end) / 2
             points = [(middle, start), (middle, bend), (other, bend), (other, end)]
             first, *rest = (f"{x:.1f} {y:.1f}" for x, y in points)
             parts.append(f'<path d="M{first}C{" ".join(rest)}"/>')
         parts.append(
-            f'<rect class="{self.kind}" x="{self.left:.1f}" y="{self.top:.1f}" width="{self.width:.1f}" '
+            f'<rect class="{self.style}" x="{self.left:.1f}" y="{self.top:.1f}" width="{self.width:.1f}" '
             f'height="{self.height:.1f}" rx="6"/>'
         )
-        for number, line in enumerate(self.lines):
-            y = self.top + _PAD / 2 + _LINE * number + 13
+        for row, line in enumerate(self.lines):
+            y = self.top + _PAD / 2 + _LINE * row + 13
             parts.append(f'<text x="{self.left + _PAD:.1f}" y="{y:.1f}">{escape(line)}</text>')
-        return [*parts, *(part for each in self.below for part in each.drawn())]
+        return [*parts, *(part for box in self.below for part in box.draw())]
 
 
-def svg(proof: Proof) -> str:
+def draw_svg(proof: Proof) -> str:
     """Draw a proof; names from the data are escaped.
 
     >>> from rulewright.logic import parse_atom
-    >>> svg(Proof(parse_atom("p('<b>')"))).count("&lt;b&gt;")
+    >>> draw_svg(Proof(parse_atom("p('<b>')"))).count("&lt;b&gt;")
     2
     """
-    top = _box(proof)
+    top = _make_box(proof)
     top.place(_PAD, _PAD)
     width, height = top.span + 2 * _PAD, top.bottom() + _PAD
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}"><title>{escape(f"Why {proof.fact}")}</title>'
-        f"<style>{_STYLE}</style>{''.join(top.drawn())}</svg>"
+        f"<style>{_STYLE}</style>{''.join(top.draw())}</svg>"
     )
 
 
-def _box(proof: Proof) -> _Box:
+def _make_box(proof: Proof) -> _ProofBox:
     if proof.source is None:
-        return _Box(_folded(str(proof.fact)), "known", [])
+        return _ProofBox(_fold(str(proof.fact)), "known", [])
     below = [
-        *map(_box, proof.premises),
-        *(_Box(_folded(condition_text(each)), "none", []) for each in proof.conditions),
+        *map(_make_box, proof.premises),
+        *(_ProofBox(_fold(condition_text(part)), "none", []) for part in proof.conditions),
     ]
-    rule = _Box(_folded(rule_text(proof.source)), "rule", below)
-    return _Box([*_folded(str(proof.fact)), f"{proof.score:.3g}"], "fact", [rule])
+    rule = _ProofBox(_fold(rule_text(proof.source)), "rule", below)
+    return _ProofBox([*_fold(str(proof.fact)), f"{proof.score:.3g}"], "fact", [rule])
 
 
-def _folded(text: str) -> list[str]:
+def _fold(text: str) -> list[str]:
     """Break a text at blanks, and inside words only where one fills a line."""
     lines = [""]
     for word in text.split(" "):

@@ -262,7 +262,7 @@ class _Grounder:
                 f"the body of {what} has {rows:,} rows over these facts, more than {MOST_ROWS:,}; "
                 "give its predicate variables smaller domains, or shorten it"
             )
-        found = engine.run(" UNION ".join(sql.bindings(body, variables, self.kb) for body in bodies))
+        found = engine.run(" UNION ".join(sql.select_bindings(body, variables, self.kb) for body in bodies))
         return sorted_rows([found[f"v{place}"] for place in range(len(variables))])
 
     def _leaf(self, engine: Engine, leaf: Leaf) -> None:

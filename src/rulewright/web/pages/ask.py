@@ -128,7 +128,7 @@ def _explanation_html(explanation: Explanation, explorer: Explorer) -> str:
     for miss in explanation.why_not:
         rows = [f"<li>{fact_html(premise, kb)} holds</li>" for premise in miss.held]
         rows += [f'<li class="rw-error">{fact_html(premise, kb)} is missing</li>' for premise in miss.missing]
-        parts.append(f"<p>nearest: {_rule_link(miss.number, str(miss.source), explorer)}</p>")
+        parts.append(f"<p>nearest: {_rule_link(miss.rule_index, str(miss.source), explorer)}</p>")
         parts.append(f'<ul class="rw-tree">{"".join(rows)}</ul>')
     if explanation.note:
         parts.append(f"<p>({escape(explanation.note)})</p>")
@@ -143,7 +143,7 @@ def _proof_html(proof: Proof, explorer: Explorer) -> str:
     below += [f"<li>{fact_html(condition, explorer.full_kb)}</li>" for condition in proof.conditions]
     return (
         f"<li>{fact} {score_chip(proof.score, '.3g')}"
-        f"<div>by {_rule_link(proof.number, str(proof.source), explorer)}</div><ul>{''.join(below)}</ul></li>"
+        f"<div>by {_rule_link(proof.rule_index, str(proof.source), explorer)}</div><ul>{''.join(below)}</ul></li>"
     )
 
 
