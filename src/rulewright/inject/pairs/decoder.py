@@ -18,8 +18,6 @@ from rulewright.inject.pairs.clauses import PairSource, read_clauses
 from rulewright.inject.pairs.inference import (
     LabelProblem,
     Solution,
-    UnfinishedError,
-    repair_labels,
     solve_exact,
     solve_full,
     solve_simplified,
@@ -118,13 +116,10 @@ class Decoded:
 
     def as_dict(self) -> dict[str, object]:
         """Return the answer as values that JSON can hold."""
+        names = ("objective", "optimal", "rounds", "constraints", "violations")
         return {
             "facts": [{"h": head, "r": relation, "t": tail} for head, relation, tail in self.facts()],
-            "objective": self.objective,
-            "optimal": self.optimal,
-            "rounds": self.rounds,
-            "constraints": self.constraints,
-            "violations": self.violations,
+            **{name: getattr(self, name) for name in names},
             "changes": [
                 {
                     "h": change.head,
@@ -237,10 +232,11 @@ class RuleDecoder:
         off_cost, gain = self._weigh_labels(margins)
         deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
         free = self._find_free_atoms(margins)
-        problem = LabelProblem(self._joins, gain, free, self.max_labels_per_pair, deadline)
-        silver = _keep_cheapest((margins > 0) & free, -margins, self.max_labels_per_pair)
+        limit, patience = self.max_labels_per_pair, self.time_limit or 0.0
+        problem = LabelProblem(self._joins, gain, free, limit, deadline, patience)
+        silver = _keep_cheapest((margins > 0) & free, -margins, limit)
         solution = self._solve(problem, silver if self.method == "simplified" else None)
-        before = _keep_cheapest((gain < 0) & free, gain, self.max_labels_per_pair)
+        before = _keep_cheapest((gain < 0) & free, gain, limit)
         labels = problem.shape_labels(solution.labels)
         return Decoded(
             labels,
@@ -271,21 +267,24 @@ class RuleDecoder:
             raise DataError(
                 f"threshold_logits must be {len(logits)} arrays, one a document, got {len(threshold_logits)}"
             )
-        bounds = [None] * len(logits) if threshold_logits is None else threshold_logits
+        documents = [_as_array(document, "logits") for document in logits]
+        bounds = [None] * len(documents) if threshold_logits is None else list(threshold_logits)
         tasks = [
-            (
-                index,
-                _as_array(document, "logits"),
-                threshold,
-                None if bound is None else _as_array(bound, "threshold_logits"),
-            )
-            for index, (document, bound) in enumerate(zip(logits, bounds, strict=True))
+            (index, document, threshold, None if bound is None else _as_array(bound, "threshold_logits"))
+            for index, (document, bound) in enumerate(zip(documents, bounds, strict=True))
         ]
         workers = min(workers, len(tasks))
         if workers <= 1:
-            return [_decode_task(task, self) for task in tasks]
-        with ProcessPoolExecutor(workers, get_context("spawn"), _set_decoder, (self,)) as pool:
-            return list(pool.map(_decode_task, tasks, chunksize=max(1, len(tasks) // (4 * workers))))
+            return [self._decode_task(task) for task in tasks]
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            return list(pool.map(self._decode_task, tasks, chunksize=max(1, len(tasks) // (4 * workers))))
+
+    def _decode_task(self, task: tuple[int, Floats, Any, Floats | None]) -> Decoded:
+        index, logits, threshold, threshold_logits = task
+        try:
+            return self(logits, threshold, threshold_logits)
+        except DataError as error:
+            raise DataError(f"document {index}: {error}") from None
 
     def _weigh_labels(self, margins: Floats) -> tuple[Floats, Floats]:
         """Return for every atom the cost of label 0, and what label 1 costs more.
@@ -319,9 +318,6 @@ class RuleDecoder:
             if silver is not None:
                 return solve_simplified(problem, silver)
             return solve_full(problem) if self.method == "full" else solve_exact(problem)
-        except UnfinishedError as stop:
-            labels, repairs = repair_labels(problem, stop.labels, patience=self.time_limit or 0.0)
-            return Solution(labels, False, stop.rounds, len(stop.constraints), stop.constraints, repairs)
         except InfeasibleError as error:
             conflicts = []
             for constraint in error.constraints[:5]:
@@ -443,21 +439,3 @@ def _keep_cheapest(labels: Labels, cost: Floats, limit: int | None) -> Labels:
         return labels
     rank = np.argsort(np.argsort(np.where(labels, cost, np.inf), axis=2, kind="stable"), axis=2, kind="stable")
     return labels & (rank < limit)
-
-
-_decoder_of_this_process: RuleDecoder | None = None
-
-
-def _set_decoder(decoder: RuleDecoder) -> None:
-    global _decoder_of_this_process
-    _decoder_of_this_process = decoder
-
-
-def _decode_task(task: tuple[int, Floats, Any, Floats | None], decoder: RuleDecoder | None = None) -> Decoded:
-    index, logits, threshold, threshold_logits = task
-    decoder = decoder or _decoder_of_this_process
-    assert decoder is not None
-    try:
-        return decoder(logits, threshold, threshold_logits)
-    except DataError as error:
-        raise DataError(f"document {index}: {error}") from None

@@ -39,6 +39,7 @@ class LabelProblem:
     free: Labels
     limit: int | None
     deadline: float | None
+    patience: float = 0.0  # how many seconds a repair may look for cheap flips
 
     def start_program(self) -> GrowingProgram:
         """Return the program without constraints; its labels are the best where nothing ties them together."""
@@ -79,17 +80,9 @@ class Solution:
     repairs: dict[int, ZeroOneConstraint] = field(default_factory=dict)
 
 
-class UnfinishedError(Exception):
-    """The deadline has passed: ``labels`` is where the search stands, and may violate rules."""
-
-    def __init__(self, labels: Labels, rounds: int, constraints: list[ZeroOneConstraint]) -> None:
-        super().__init__("out of time")
-        self.labels, self.rounds, self.constraints = labels, rounds, constraints
-
-
 def solve_exact(problem: LabelProblem) -> Solution:
     """Solve with the constraints that are broken so far until none is: the optimum of the full program."""
-    return _solve_in_rounds(problem.start_program(), problem.find_broken)
+    return _solve_in_rounds(problem, problem.start_program(), problem.find_broken)
 
 
 def solve_simplified(problem: LabelProblem, silver: Labels) -> Solution:
@@ -97,14 +90,17 @@ def solve_simplified(problem: LabelProblem, silver: Labels) -> Solution:
     program = problem.start_program()
     for groundings in problem.joins.find_holding(silver):
         program.add(write_constraints(groundings))
-    solution = _solve_in_rounds(program, problem.find_over_limit, rounds=1 if program.constraints else 0)
+    solution = _solve_in_rounds(problem, program, problem.find_over_limit, rounds=1 if program.constraints else 0)
     # Its constraints are some of all: where the others hold too, nothing that violates none can cost less.
     violated = problem.joins.find_violated(problem.shape_labels(solution.labels), limit=1)
-    return replace(solution, is_optimal=next(violated, None) is None)
+    return replace(solution, is_optimal=solution.is_optimal and next(violated, None) is None)
 
 
 def _solve_in_rounds(
-    program: GrowingProgram, find_broken: Callable[[Labels], Iterable[ZeroOneConstraint]], rounds: int = 0
+    problem: LabelProblem,
+    program: GrowingProgram,
+    find_broken: Callable[[Labels], Iterable[ZeroOneConstraint]],
+    rounds: int = 0,
 ) -> Solution:
     try:
         program.solve()
@@ -112,8 +108,13 @@ def _solve_in_rounds(
             rounds += 1
             program.solve()
     except OutOfTimeError:
-        raise UnfinishedError(program.labels, rounds, program.constraints) from None
+        return _repair(problem, program.labels, rounds, program.constraints)
     return Solution(program.labels, True, rounds, len(program.constraints), program.constraints)
+
+
+def _repair(problem: LabelProblem, labels: Labels, rounds: int, constraints: list[ZeroOneConstraint]) -> Solution:
+    labels, repairs = repair_labels(problem, labels, patience=problem.patience)
+    return Solution(labels, False, rounds, len(constraints), constraints, repairs)
 
 
 def solve_full(problem: LabelProblem) -> Solution:
@@ -141,7 +142,7 @@ def solve_full(problem: LabelProblem) -> Solution:
         upper = problem.free.reshape(-1).astype(np.float64)
         labels = solve_program(problem.gain.reshape(-1), rows, bounds, problem.deadline, upper=upper)
     except OutOfTimeError as error:
-        raise UnfinishedError(start if error.labels is None else error.labels, 0, []) from None
+        return _repair(problem, start if error.labels is None else error.labels, 0, [])
     except InfeasibleError:
         solve_exact(problem)  # which finds the conflict and names it
         raise

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -267,12 +267,6 @@ class ErrorTypes:
         return ErrorTypes(self.missing_heads + other.missing_heads, self.wrong_bodies + other.wrong_bodies)
 
 
-@overload
-def error_types(decoded: Decoded, gold: Any, rules: RuleSet | Rule | Iterable[Statement], /) -> ErrorTypes: ...
-@overload
-def error_types(
-    decoded: tuple[Any, Any], gold: Any, rules: RuleSet | Rule | Iterable[Statement], /, *, relations: Sequence[str]
-) -> ErrorTypes: ...
 def error_types(
     decoded: Decoded | tuple[Any, Any],
     gold: Any,
