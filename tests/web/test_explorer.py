@@ -44,7 +44,7 @@ def explorer(tmp_path):
 def test_the_table(explorer):
     page = explorer.rules()
     assert page.total == 6
-    assert [row.entry.enabled for row in page.rows] == [True, True, True, False, True, True]
+    assert [row.entry.is_enabled for row in page.rows] == [True, True, True, False, True, True]
     counts = [row.counts for row in page.rows]
     assert (counts[0].support, counts[0].body, counts[0].coverage) == (0, 2, None)
     assert (counts[1].support, counts[1].body, counts[1].coverage) == (7, 10, 0.5), "what the learner wrote"

@@ -33,13 +33,13 @@ def book_of(folder, text=TEXT):
 
 def test_what_is_read(tmp_path):
     book = book_of(tmp_path)
-    assert [entry.enabled for entry in book.entries] == [True, True, False, True, True]
+    assert [entry.is_enabled for entry in book.entries] == [True, True, False, True, True]
     text = TEXT.replace("%off this is just a remark\n", "")
     book = book_of(tmp_path, text)
-    assert [entry.enabled for entry in book.entries] == [True, True, False, True, True]
+    assert [entry.is_enabled for entry in book.entries] == [True, True, False, True, True]
     assert book.entries[0].text == "0.9 :: parent_of(X, Z) :- spouse_of(X, Y), parent_of(Y, Z)."
     assert book.rules() == parse_rules(text)
-    assert not book.changed
+    assert not book.is_changed
 
 
 def test_saving_without_a_change_changes_nothing_but_keeps_a_version(tmp_path):
@@ -64,7 +64,7 @@ def test_edits_keep_comments_and_what_was_not_touched(tmp_path):
     book.set_enabled(1, False)
     book.set_enabled(2, False)
     book.add("s(X) :- q(X)")
-    assert book.changed
+    assert book.is_changed
     book.save()
     text = (tmp_path / "a.rules").read_text()
     assert "% my family\n" in text and "% a good one\n" in text and "%off this is just a remark" in text
@@ -72,8 +72,8 @@ def test_edits_keep_comments_and_what_was_not_touched(tmp_path):
     assert "%off hard !(male(X) &\n%off        female(X))." in text
     again = Rulebook(tmp_path / "a.rules")
     assert again.rules() == book.rules() == read_rules(tmp_path / "a.rules")
-    assert [(each.statement, each.enabled) for each in again.entries if not each.enabled] == [
-        (each.statement, each.enabled) for each in book.entries if not each.enabled
+    assert [(each.statement, each.is_enabled) for each in again.entries if not each.is_enabled] == [
+        (each.statement, each.is_enabled) for each in book.entries if not each.is_enabled
     ]
     again.set_enabled(next(each.key for each in again.entries if "male" in each.text), True)
     again.save()
@@ -100,30 +100,30 @@ def test_a_text_that_cannot_be_read_changes_nothing(tmp_path, text, message):
             work()
         assert message in str(caught.value)
     assert book.entries == before
-    assert not book.changed
+    assert not book.is_changed
 
 
 def test_a_rule_that_contradicts_others_cannot_be_switched_on(tmp_path):
     book = book_of(tmp_path, "p(X) :- q(X).\n%off p(X, Y) :- r(X, Y).\n")
     with pytest.raises(DataError, match="one name has one arity"):
         book.set_enabled(1, True)
-    assert not book.entries[1].enabled
+    assert not book.entries[1].is_enabled
 
 
 def test_a_file_that_changes_on_disk_is_left_alone(tmp_path):
     book = book_of(tmp_path)
     book.set_enabled(0, False)
-    assert not book.stale
+    assert not book.is_stale
     (tmp_path / "a.rules").write_text("theirs(X) :- q(X).\n")
-    assert book.changed_on_disk() and book.stale
+    assert book.differs_on_disk() and book.is_stale
     with pytest.raises(FileError, match="has changed on disk"):
         book.save()
     assert (tmp_path / "a.rules").read_text() == "theirs(X) :- q(X).\n"
     old = book.save(overwrite=True)
     assert old.read_text() == "theirs(X) :- q(X).\n"
-    assert not book.changed_on_disk() and not book.stale
+    assert not book.differs_on_disk() and not book.is_stale
     (tmp_path / "a.rules").unlink()
-    assert book.changed_on_disk()
+    assert book.differs_on_disk()
     with pytest.raises(FileError):
         book.reload()
 
@@ -133,13 +133,13 @@ def test_reloading(tmp_path):
     version = book.version
     book.set_enabled(0, False)
     book.reload()
-    assert book.entries[0].enabled and not book.changed and book.version > version
+    assert book.entries[0].is_enabled and not book.is_changed and book.version > version
 
 
 def test_other_formats_are_shown_and_not_written(tmp_path):
     (tmp_path / "a.mln").write_text("P(t)\nQ(t)\n1.5 P(x) => Q(x)\n")
     book = Rulebook(tmp_path / "a.mln")
-    assert len(book.entries) == 1 and not book.editable
+    assert len(book.entries) == 1 and not book.is_editable
     with pytest.raises(DataError, match="not in the rule language"):
         book.save()
 
@@ -169,12 +169,12 @@ def test_any_work_on_any_file_comes_back(tmp_path_factory, rules, data):
             book.add(str(added))
         else:
             key = data.draw(st.integers(0, len(book.entries) - 1))
-            book.set_enabled(key, not book.entry(key).enabled)
+            book.set_enabled(key, not book.entry(key).is_enabled)
     book.save()
     again = Rulebook(folder / "a.rules")
     assert again.rules() == book.rules() == read_rules(folder / "a.rules")
-    assert sorted(str(each.statement) for each in again.entries if not each.enabled) == sorted(
-        str(each.statement) for each in book.entries if not each.enabled
+    assert sorted(str(each.statement) for each in again.entries if not each.is_enabled) == sorted(
+        str(each.statement) for each in book.entries if not each.is_enabled
     )
 
 

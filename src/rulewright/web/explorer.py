@@ -173,7 +173,7 @@ class Explorer:
 
     def status(self) -> str:
         """Describe in a line how much there is, and whether something is still to come."""
-        enabled = sum(entry.enabled for entry in self.book.entries)
+        enabled = sum(entry.is_enabled for entry in self.book.entries)
         parts = [f"{enabled:,} of {len(self.book.entries):,} rules on", f"{self.kb.n_facts:,} facts"]
         if not self.is_ready:
             parts.append("applying rules …")
@@ -181,7 +181,7 @@ class Explorer:
             parts.append("the rules cannot be applied")
         else:
             parts.append(f"{len(self.inference.current.facts):,} inferred")
-        return " · ".join([*parts, *(["not saved"] if self.book.changed else [])])
+        return " · ".join([*parts, *(["not saved"] if self.book.is_changed else [])])
 
     # Rules
 
@@ -204,7 +204,7 @@ class Explorer:
     def state(self) -> tuple[object, ...]:
         """What a page that shows rules depends on: while it is the same, so is the page."""
         book = self.book
-        return book.version, book.changed, book.stale, self.inference.current.version, self._counter.done
+        return book.version, book.is_changed, book.is_stale, self.inference.current.version, self._counter.done
 
     def _rows(self) -> list[RuleRow]:
         """Return all rules; they are put together anew only when one has changed or was counted."""
@@ -348,7 +348,7 @@ class Explorer:
         """Return the key of the rule that a proof names by its index among those that were applied."""
         if rule_index is None or not self.is_ready:
             return None
-        applied = [entry.key for entry in self.book.entries if entry.enabled and is_applied(entry.statement)]
+        applied = [entry.key for entry in self.book.entries if entry.is_enabled and is_applied(entry.statement)]
         return applied[rule_index] if rule_index < len(applied) else None
 
     def explain(self, fact: Head | Sequence[Value], *, k: int = 3) -> Explanation:

@@ -35,7 +35,7 @@ class Entry:
 
     key: int
     statement: Statement
-    enabled: bool = True
+    is_enabled: bool = True
     source: str | None = None
 
     @property
@@ -52,8 +52,8 @@ class Entry:
 
     def line(self) -> str:
         """The statement as the file holds it."""
-        written = str(self.statement) if self.source is None else self.source
-        return written if self.enabled else "\n".join(f"{OFF}{line}" for line in written.split("\n"))
+        text = str(self.statement) if self.source is None else self.source
+        return text if self.is_enabled else "\n".join(f"{OFF}{line}" for line in text.split("\n"))
 
 
 class Rulebook:
@@ -78,26 +78,26 @@ class Rulebook:
 
     def reload(self) -> None:
         """Take up the file as it is now; changes that were not saved are gone."""
-        self.editable = detect_rule_format(self.path) == "rules"
+        self.is_editable = detect_rule_format(self.path) == "rules"
         self._stamp = _stamp(self.path)
         self._on_disk = read_text(self.path)
-        text = self._on_disk if self.editable else str(read_rules(self.path))
+        text = self._on_disk if self.is_editable else str(read_rules(self.path))
         self._declarations = parse_rules(text, file=os.fspath(self.path))
         self._pieces: list[str | int] = []
         self._entries: dict[int, Entry] = {}
-        for piece in _pieces(text, self._declarations):
+        for piece in _cut_text(text, self._declarations):
             if isinstance(piece, str):
                 self._pieces.append(piece)
             else:
                 self._append(piece)
-        self.changed = False
+        self.is_changed = False
         self.version = getattr(self, "version", 0) + 1
 
     def _append(self, entry: Entry) -> Entry:
-        numbered = replace(entry, key=len(self._entries))
-        self._entries[numbered.key] = numbered
-        self._pieces.append(numbered.key)
-        return numbered
+        entry = replace(entry, key=len(self._entries))
+        self._entries[entry.key] = entry
+        self._pieces.append(entry.key)
+        return entry
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -112,19 +112,17 @@ class Rulebook:
 
     def rules(self) -> RuleSet:
         """Return the statements that are switched on, with the file's declarations."""
-        return self._with(each.statement for each in self.entries if each.enabled)
-
-    def _with(self, statements: Iterator[Statement]) -> RuleSet:
+        statements = [entry.statement for entry in self.entries if entry.is_enabled]
         return RuleSet(statements, predicates=self._declarations.predicates, closed=self._declarations.closed)
 
     def check(self, text: str, key: int | None = None) -> Statement:
-        """Read the text of a statement that is to take the place of ``key``, or to be added; say what is wrong."""
+        """Read the text of a statement that is to replace ``key``, or to be added; raise what is wrong with it."""
         statement = parse_statement(text)
         usage = Usage()
         for declaration in self._declarations.predicates:
             usage.declare(declaration)
         for entry in self.entries:
-            if entry.key != key and entry.enabled:
+            if entry.key != key and entry.is_enabled:
                 usage.add(entry.statement)
         usage.add(statement)
         return statement
@@ -134,42 +132,38 @@ class Rulebook:
         entry = self.entry(key)
         if text.strip() == entry.text:
             return entry
-        return self._put(replace(entry, statement=self.check(text, key), source=None))
+        return self._change(replace(entry, statement=self.check(text, key), source=None))
 
     def add(self, text: str) -> Entry:
         """Add a statement at the end."""
         entry = Entry(0, self.check(text))
         if self._pieces and not self._text().endswith("\n"):
             self._pieces.append("\n")
-        added = self._append(entry)
+        entry = self._append(entry)
         self._pieces.append("\n")
-        self._touch()
-        return added
+        return self._change(entry)
 
     def set_enabled(self, key: int, enabled: bool) -> None:
         """Switch a statement on or off; one that contradicts the others cannot be switched on."""
         entry = self.entry(key)
-        if enabled and not entry.enabled:
+        if enabled and not entry.is_enabled:
             self.check(str(entry.statement), key)
-        if enabled != entry.enabled:
-            self._put(replace(entry, enabled=enabled))
+        if enabled != entry.is_enabled:
+            self._change(replace(entry, is_enabled=enabled))
 
-    def _put(self, entry: Entry) -> Entry:
+    def _change(self, entry: Entry) -> Entry:
         self._entries[entry.key] = entry
-        self._touch()
+        self.is_changed = True
+        self.version += 1
         return entry
 
-    def _touch(self) -> None:
-        self.changed = True
-        self.version += 1
-
     @property
-    def stale(self) -> bool:
-        """Whether the file seems to be another than the one that was read or saved last; a look at its date tells."""
+    def is_stale(self) -> bool:
+        """Whether the file seems to be another than the one that was read or saved last, by its date and size."""
         return _stamp(self.path) != self._stamp
 
-    def changed_on_disk(self) -> bool:
-        """Tell whether the file is another than the one that was read or saved last."""
+    def differs_on_disk(self) -> bool:
+        """Return whether the file is another than the one that was read or saved last."""
         try:
             return read_text(self.path) != self._on_disk
         except (FileError, ParseError):
@@ -180,86 +174,82 @@ class Rulebook:
 
         A file that someone else has changed meanwhile is left alone, unless ``overwrite`` is given.
         """
-        if not self.editable:
+        if not self.is_editable:
             raise DataError(f"{self.path.name} is not in the rule language; convert it first: rulewright convert")
-        if self.changed_on_disk() and not overwrite:
+        if self.differs_on_disk() and not overwrite:
             raise FileError(f"{self.path.name} has changed on disk since it was read; reload it, or save over it")
-        old = self._free_name()
+        version = 1
+        while (old := self.path.with_name(f"{self.path.name}.{version}")).exists():
+            version += 1
         if self.path.exists():
             write_text(old, read_text(self.path))
         text = self._text()
         parse_rules(text, file=os.fspath(self.path))  # what cannot be read back is never written
         write_text(self.path, text)
-        self._stamp, self._on_disk, self.changed = _stamp(self.path), read_text(self.path), False
+        self._stamp, self._on_disk, self.is_changed = _stamp(self.path), read_text(self.path), False
         return old
 
     def _text(self) -> str:
-        written: list[str] = []
+        texts: list[str] = []
         line = ""  # what stands on the line so far
         for piece in self._pieces:
             text = piece if isinstance(piece, str) else self._entries[piece].line()
             # "%off" makes a comment of all that follows on its line, and must stand at its beginning
-            if line and not isinstance(piece, str) and (line.startswith(OFF) or not self._entries[piece].enabled):
+            if line and not isinstance(piece, str) and (line.startswith(OFF) or not self._entries[piece].is_enabled):
                 text = f"\n{text}"
-            written.append(text)
+            texts.append(text)
             line = text.rpartition("\n")[2] if "\n" in text else line + text
-        return "".join(written)
-
-    def _free_name(self) -> Path:
-        number = 1
-        while (name := self.path.with_name(f"{self.path.name}.{number}")).exists():
-            number += 1
-        return name
+        return "".join(texts)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
-def _pieces(text: str, rules: RuleSet) -> Iterator[str | Entry]:
+def _cut_text(text: str, rules: RuleSet) -> Iterator[str | Entry]:
     """Cut a text into statements and what stands between them."""
     statements = iter(rules.statements)
     position = 0
     for begin, end in lexer.statements(text):
         if _DECLARATION.match(text, begin):
             continue
-        yield from _between(text[position:begin])
+        yield from _cut_comments(text[position:begin])
         yield Entry(0, next(statements), True, text[begin:end])
         position = end
-    yield from _between(text[position:])
+    yield from _cut_comments(text[position:])
 
 
-def _between(text: str) -> Iterator[str | Entry]:
+def _cut_comments(text: str) -> Iterator[str | Entry]:
     """Find the statements that are switched off among comments; what cannot be read stays a comment."""
     position = 0
-    for found in _OFF_BLOCK.finditer(text):
-        yield text[position : found.start()]
-        yield from _switched_off([line.removeprefix(OFF) for line in found.group().splitlines()])
-        position = found.end()
+    for block in _OFF_BLOCK.finditer(text):
+        yield text[position : block.start()]
+        yield from _read_off_lines([line.removeprefix(OFF) for line in block.group().splitlines()])
+        position = block.end()
     if position < len(text):
         yield text[position:]
 
 
-def _switched_off(lines: Sequence[str]) -> Iterator[str | Entry]:
+def _read_off_lines(lines: Sequence[str]) -> Iterator[str | Entry]:
     """Read the fewest lines that make a statement, all at once where that is possible, and go on behind them."""
-    place = 0
-    while place < len(lines):
-        for end in (len(lines), *range(place + 1, min(place + _MOST_LINES, len(lines)) + 1)):
-            found = _read_off("\n".join(lines[place:end]))
-            if found:
-                yield from found
-                place = end
+    start = 0
+    while start < len(lines):
+        for end in (len(lines), *range(start + 1, min(start + _MOST_LINES, len(lines)) + 1)):
+            pieces = _read_off_block("\n".join(lines[start:end]))
+            if pieces:
+                yield from pieces
+                start = end
                 break
         else:
-            yield f"{OFF}{lines[place]}\n"
-            place += 1
+            yield f"{OFF}{lines[start]}\n"
+            start += 1
 
 
-def _read_off(block: str) -> list[str | Entry]:
+def _read_off_block(block: str) -> list[str | Entry]:
     """Read statements that were switched off, with the comments behind each; nothing where that is not all."""
     try:
         statements = parse_rules(block).statements
@@ -268,15 +258,15 @@ def _read_off(block: str) -> list[str | Entry]:
     spans = [*lexer.statements(block)]
     if len(spans) != len(statements) or (spans and block[: spans[0][0]].strip()):
         return []
-    found: list[str | Entry] = []
-    for place, ((begin, end), statement) in enumerate(zip(spans, statements, strict=True)):
-        found.append(Entry(0, statement, False, block[begin:end]))
-        behind = block[end : spans[place + 1][0] if place + 1 < len(spans) else len(block)]
-        first, *others = behind.rstrip().split("\n")
-        found.append("".join([first, "\n", *(f"{OFF}{line}\n" for line in others)]))
-    return found
+    pieces: list[str | Entry] = []
+    next_starts = [*(begin for begin, _ in spans[1:]), len(block)]
+    for (begin, end), next_start, statement in zip(spans, next_starts, statements, strict=True):
+        pieces.append(Entry(0, statement, False, block[begin:end]))
+        first, *others = block[end:next_start].rstrip().split("\n")
+        pieces.append("".join([first, "\n", *(f"{OFF}{line}\n" for line in others)]))
+    return pieces
 
 
 def is_applied(statement: Statement) -> bool:
-    """Tell whether facts follow from a statement by itself: rules and hard formulas, not weights and templates."""
+    """Return whether facts follow from a statement by itself: rules and hard formulas, not weights and templates."""
     return isinstance(statement, Rule) or getattr(statement, "kind", "") == "hard"

@@ -29,7 +29,7 @@ _HEADERS = (
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is reached from this machine alone.
+    """Return whether an address is reached from this machine alone.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.org")]
     [True, True, True, False, False]
@@ -59,11 +59,11 @@ class Guard:
             return
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        if self._local and not is_loopback(_host_of(headers.get(b"host", ""))):
+        if self._local and not is_loopback(_read_host(headers.get(b"host", ""))):
             await _refuse(scope, send, 421, "this server answers to the name of this machine only")
         elif scope["type"] == "websocket" and not _same_origin(headers):
             await _refuse(scope, send, 403, "a page from elsewhere may not ask")
-        elif self._token is None or self._matches(_cookie(headers)):
+        elif self._token is None or self._matches(_read_token(headers)):
             await self._app(scope, receive, _with_headers(send))
         elif scope["type"] == "http" and self._matches(query.get("token", [""])[0]):
             await _welcome(scope, query, self._token, send)
@@ -74,7 +74,7 @@ class Guard:
         return self._token is not None and secrets.compare_digest(token.encode(), self._token.encode())
 
 
-def _host_of(header: str) -> str:
+def _read_host(header: str) -> str:
     """Return the name in a Host header, without its port."""
     name = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
     return name.strip("[]")
@@ -85,12 +85,12 @@ def _same_origin(headers: MutableMapping[bytes, str]) -> bool:
     return origin is None or origin.partition("://")[2] == headers.get(b"host", "")
 
 
-def _cookie(headers: MutableMapping[bytes, str]) -> str:
+def _read_token(headers: MutableMapping[bytes, str]) -> str:
     try:
-        found = SimpleCookie(headers.get(b"cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(headers.get(b"cookie", "")).get(COOKIE)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value
 
 
 def _with_headers(send: Send) -> Send:

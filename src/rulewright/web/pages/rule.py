@@ -45,7 +45,7 @@ def _show_rule(explorer: Explorer, row: RuleRow) -> None:
         html(rule_picture(statement)).classes("rw-scroll")
     counts = row.counts
     with ui.element("div").classes("rw-tools"):
-        ui.switch("on", value=row.entry.enabled, on_change=lambda event: _switch(explorer, key, event.value)).props(
+        ui.switch("on", value=row.entry.is_enabled, on_change=lambda event: _switch(explorer, key, event.value)).props(
             'aria-label="this rule on or off"'
         )
         if counts is not None:

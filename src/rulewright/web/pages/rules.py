@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 
 from nicegui import ui
@@ -11,7 +11,7 @@ from nicegui import ui
 from rulewright.errors import RulewrightError
 from rulewright.logic import Rule, parse_statement
 from rulewright.logic.english import english
-from rulewright.web.explorer import SORTS, Explorer, RulePage, RuleRow, Sort
+from rulewright.web.explorer import SORTS, Explorer, RuleRow, Sort
 from rulewright.web.markup import bar_html, logic_html, shown
 from rulewright.web.pages.layout import fault, frame, heading, html, soft
 from rulewright.web.rulebook import Entry
@@ -58,7 +58,7 @@ def editor(explorer: Explorer, key: int | None, done: Callable[[Entry], None]) -
 SIZE = 25
 
 
-@dataclass
+@dataclass(frozen=True)
 class _View:
     """What one visitor has chosen."""
 
@@ -84,9 +84,9 @@ class _RulesPage:
     def __init__(self, explorer: Explorer, view: _View) -> None:
         self._explorer, self._view = explorer, view
         heading(f"Rules of {explorer.book.path.name}")
-        self._tools()
-        self._notes()
-        self._table()
+        self._show_tools()
+        self._show_notes()
+        self._show_table()
         self._seen = explorer.state
         ui.timer(1.0, self._follow)
 
@@ -94,87 +94,77 @@ class _RulesPage:
         """Show what changed meanwhile: counts that came in, or what another page did."""
         if self._explorer.state != self._seen:
             self._seen = self._explorer.state
-            self._notes.refresh()
-            self._table.refresh()
+            self._show_notes.refresh()
+            self._show_table.refresh()
 
-    def _page(self) -> RulePage:
-        view = self._view
-        return self._explorer.rules(
-            search=view.search, sort=view.sort, descending=view.descending, start=view.start, size=SIZE
-        )
+    def _change_view(self, view: _View) -> None:
+        self._view = view
+        self._show_table.refresh()
 
-    def _show(self, **changes: object) -> None:
-        for name, value in changes.items():
-            setattr(self._view, name, value)
-        self._table.refresh()
-
-    def _tools(self) -> None:
+    def _show_tools(self) -> None:
         view = self._view
         with ui.element("div").classes("rw-tools"):
             ui.input(
                 "Search (press /)",
                 value=view.search,
-                on_change=lambda event: self._show(search=event.value or "", start=0),
+                on_change=lambda event: self._change_view(replace(self._view, search=event.value or "", start=0)),
             ).props('outlined dense clearable debounce=200 type="search"').classes("rw-search rw-wide")
             ui.select(
                 list(SORTS),
                 label="Order by",
                 value=view.sort,
-                on_change=lambda event: self._show(sort=event.value, start=0),
+                on_change=lambda event: self._change_view(replace(self._view, sort=event.value, start=0)),
             ).props("outlined dense")
             ui.checkbox(
-                "descending", value=view.descending, on_change=lambda event: self._show(descending=event.value, start=0)
+                "descending",
+                value=view.descending,
+                on_change=lambda event: self._change_view(replace(self._view, descending=event.value, start=0)),
             )
             ui.button("Add a rule", on_click=lambda: self._edit(None)).props("no-caps outline")
             ui.button("Save", on_click=self._save).props("no-caps unelevated")
             ui.button("Reload", on_click=self._reload).props("no-caps flat")
 
     @ui.refreshable_method
-    def _notes(self) -> None:
+    def _show_notes(self) -> None:
         current = self._explorer.inference.current
         notes = [current.error, current.note]
         notes += [f"broken {count:,} times: {formula}" for formula, count in current.violations]
-        if self._explorer.book.stale:
+        if self._explorer.book.is_stale:
             notes.append("the file has changed on disk since it was read; Reload takes it up")
-        if not self._explorer.book.editable:
+        if not self._explorer.book.is_editable:
             notes.append("this file is not in the rule language, and so cannot be saved; convert it first")
         for note in filter(None, notes):
             html(escape(note)).classes("rw-note")
 
     @ui.refreshable_method
-    def _table(self) -> None:
-        page = self._page()
+    def _show_table(self) -> None:
+        page = self._explorer.rules(**asdict(self._view), size=SIZE)
         if not page.rows:
             soft("No rule has these words." if self._view.search else "There is no rule yet.")
             return
         with ui.element("table").classes("rw-table"):
-            names = [
-                ("no.", "rw-number"),
-                ("on", ""),
-                ("rule", ""),
-                ("confidence", "rw-number"),
-                ("support", "rw-number"),
-            ]
-            names += [("coverage", "rw-number rw-hide-small"), ("for and against", "rw-hide-small"), ("", "")]
+            number, rare = "rw-number", "rw-hide-small"
+            names = [("no.", number), ("on", ""), ("rule", ""), ("confidence", number), ("support", number)]
+            names += [("coverage", f"{number} {rare}"), ("for and against", rare), ("", "")]
             html("".join(f'<th scope="col" class="{css}">{name}</th>' for name, css in names), tag="thead")
             with ui.element("tbody"):
                 for row in page.rows:
-                    self._row(row)
+                    self._show_row(row)
         with ui.element("div").classes("rw-tools"):
             soft(f"{page.start + 1:,} to {page.start + len(page.rows):,} of {page.total:,}")
-            ui.button("previous", on_click=lambda: self._show(start=max(page.start - SIZE, 0))).props(
-                "no-caps flat dense"
-            ).set_enabled(page.start > 0)
-            ui.button("next", on_click=lambda: self._show(start=page.start + SIZE)).props(
+            ui.button(
+                "previous", on_click=lambda: self._change_view(replace(self._view, start=max(page.start - SIZE, 0)))
+            ).props("no-caps flat dense").set_enabled(page.start > 0)
+            ui.button("next", on_click=lambda: self._change_view(replace(self._view, start=page.start + SIZE))).props(
                 "no-caps flat dense"
             ).set_enabled(page.start + SIZE < page.total)
 
-    def _row(self, row: RuleRow) -> None:
+    def _show_row(self, row: RuleRow) -> None:
         key, counts = row.entry.key, row.counts
-        with ui.element("tr").classes("" if row.entry.enabled else "rw-off"):
+        with ui.element("tr").classes("" if row.entry.is_enabled else "rw-off"):
             html(f"{key + 1:,}", tag="td").classes("rw-number rw-soft")
             with ui.element("td"):
-                ui.switch(value=row.entry.enabled, on_change=lambda event: self._switch(key, event.value)).props(
+                ui.switch(value=row.entry.is_enabled, on_change=lambda event: self._switch(key, event.value)).props(
                     f'dense aria-label="rule {key + 1} on or off"'
                 )
             link = f'<a class="rw-logic" href="/rule/{key}">{logic_html(row.entry.short)}</a>'
@@ -200,7 +190,7 @@ class _RulesPage:
             self._explorer.set_enabled(key, enabled)
         except RulewrightError as error:
             ui.notify(str(error), type="negative")
-            self._table.refresh()
+            self._show_table.refresh()
 
     def _edit(self, key: int | None) -> None:
         with ui.dialog() as dialog, ui.card().style("width: 46rem; max-width: 95vw; gap: .5rem"):
@@ -214,48 +204,38 @@ class _RulesPage:
             ui.button("Close", on_click=dialog.close).props("no-caps flat")
         dialog.open()
 
-    def _save(self) -> None:
+    def _save(self, *, overwrite: bool = False) -> None:
+        book = self._explorer.book
         try:
-            old = self._explorer.book.save()
-            ui.notify(f"Saved; the version before is {old.name}.", type="positive")
+            old = book.save(overwrite=overwrite)
+            saved = "Saved over it; the other version is" if overwrite else "Saved; the version before is"
+            ui.notify(f"{saved} {old.name}.", type="positive")
         except RulewrightError as error:
-            if self._explorer.book.editable and self._explorer.book.changed_on_disk():
-                self._ask_over(str(error))
+            if not overwrite and book.is_editable and book.differs_on_disk():
+                reason = str(error)
+                self._confirm(lambda: fault(reason), "Save over it", lambda: self._save(overwrite=True), "Leave it")
             else:
                 ui.notify(str(error), type="negative")
         self._follow()
 
-    def _ask_over(self, reason: str) -> None:
-        with ui.dialog() as dialog, ui.card():
-            fault(reason)
-
-            def save_over() -> None:
-                dialog.close()
-                try:
-                    old = self._explorer.book.save(overwrite=True)
-                    ui.notify(f"Saved over it; the other version is {old.name}.", type="positive")
-                except RulewrightError as error:
-                    ui.notify(str(error), type="negative")
-
-            with ui.element("div").classes("rw-tools"):
-                ui.button("Save over it", on_click=save_over).props("no-caps outline")
-                ui.button("Leave it", on_click=dialog.close).props("no-caps unelevated")
-        dialog.open()
-
     def _reload(self) -> None:
-        if not self._explorer.book.changed:
+        if self._explorer.book.is_changed:
+            warning = "Changes that were not saved would be lost."
+            self._confirm(lambda: ui.label(warning), "Reload", self._reload_now, "Keep them")
+        else:
             self._reload_now()
-            return
-        with ui.dialog() as dialog, ui.card():
-            ui.label("Changes that were not saved would be lost.")
 
-            def go() -> None:
+    def _confirm(self, show: Callable[[], object], yes: str, action: Callable[[], None], no: str) -> None:
+        with ui.dialog() as dialog, ui.card():
+            show()
+
+            def accept() -> None:
                 dialog.close()
-                self._reload_now()
+                action()
 
             with ui.element("div").classes("rw-tools"):
-                ui.button("Reload", on_click=go).props("no-caps outline")
-                ui.button("Keep them", on_click=dialog.close).props("no-caps unelevated")
+                ui.button(yes, on_click=accept).props("no-caps outline")
+                ui.button(no, on_click=dialog.close).props("no-caps unelevated")
         dialog.open()
 
     def _reload_now(self) -> None:
