@@ -62,7 +62,7 @@ def growing(facts: int) -> dict[str, float]:
         graph, HiddenEdges(2 * kb.predicate_index(name), before[:1000], after[:1000]), max_length=3, max_edges=100
     )
     paths = time.process_time()
-    mixture = PathMixture(targets=[name], questions=500).fit(kb)
+    mixture = PathMixture(targets=[name], queries=500).fit(kb)
     learned = time.process_time()
     scores = evaluate_ranking(mixture, kb, memory_limit=2**27)
     ranked = time.process_time()

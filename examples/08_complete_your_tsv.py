@@ -5,7 +5,6 @@ from pathlib import Path
 import rulewright as rw
 from rulewright.data.generators import family
 from rulewright.evaluate.ranking import evaluate_ranking
-from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.reason.rank import RuleRanker
 
 # Any file of lines head ⟨tab⟩ relation ⟨tab⟩ tail will do; here a family stands in for yours.
@@ -14,7 +13,7 @@ pairs = [(name, *pair) for name in people.predicates for pair in people.tuples(n
 Path("graph.tsv").write_text("".join(f"{head}\t{name}\t{tail}\n" for name, head, tail in pairs))
 
 graph, held_back = rw.read_facts("graph.tsv").hold_out(0.1, seed=0)
-mixture = PathMixture(max_length=2, constants=0, folder="learned").fit(graph)  # interrupted, it goes on from the folder
+mixture = rw.PathMixture(max_length=2, constants=0, folder="learned").fit(graph)  # interrupted, it goes on from there
 
 for rule in mixture.rules_.rules[:3]:
     print(rule)

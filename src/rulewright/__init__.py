@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rulewright.learn import LNNLearner as LNNLearner
     from rulewright.learn import MarkovLogic as MarkovLogic
     from rulewright.learn import NLILLearner as NLILLearner
+    from rulewright.learn import PathMixture as PathMixture
     from rulewright.learn import RuleMiner as RuleMiner
     from rulewright.learn import explain_classifier as explain_classifier
     from rulewright.logic import Rule as Rule
@@ -54,7 +55,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "evaluate.ranking": "evaluate_ranking",
         "inject": "ConsistencyLoss Decoded LogicLayer RuleDecoder SLrelax",
         "io": "read_facts read_rules write_facts write_rules",
-        "learn": "LNNLearner MarkovLogic NLILLearner RuleMiner explain_classifier",
+        "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner explain_classifier",
         "logic": "Rule RuleSet parse_formula parse_rule parse_rules",
         "reason": "apply explain",
     },

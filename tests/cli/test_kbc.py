@@ -22,9 +22,12 @@ def graph(tmp_path):
 def test_rules_are_learned_and_then_rank(graph):
     run = CliRunner()
     rules = graph / "learned.rules"
-    options = ["--learner", "lnn", "--max-length", "2", "--target", "uncle", "-o", str(rules)]
+    options = ["--learner", "paths", "--max-length", "2", "--target", "uncle", "-o", str(rules)]
     learned = run.invoke(app, ["learn", str(graph), *options])
     assert learned.exit_code == 0, learned.output
+    other = ["--learner", "lnn", *options[2:-1], str(graph / "same.rules")]
+    assert "learns a mixture of paths" in run.invoke(app, ["learn", str(graph), *other]).stderr
+    assert (graph / "same.rules").read_text() == rules.read_text()
     scored = run.invoke(app, ["evaluate", "kbc", str(rules), str(graph), "--json"])
     assert scored.exit_code == 0, scored.output
     figures = json.loads(scored.stdout)
@@ -35,7 +38,9 @@ def test_rules_are_learned_and_then_rank(graph):
 
 
 def test_learned_rules_are_shown(graph):
-    shown = CliRunner().invoke(app, ["learn", str(graph), "--learner", "lnn", "--max-length", "2", "--target", "uncle"])
+    shown = CliRunner().invoke(
+        app, ["learn", str(graph), "--learner", "paths", "--max-length", "2", "--target", "uncle"]
+    )
     assert shown.exit_code == 0
     assert "weight" in shown.stdout and "brother(V1, Y)" in shown.stdout
 

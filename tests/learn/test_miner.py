@@ -189,7 +189,7 @@ def test_sampled_counts_lie_near_the_exact_ones():
     kb = family(2000, seed=1).kb
     options = {"max_length": 3, "min_confidence": 0.5, "min_support": 200, "targets": ["uncle_of"]}
     exact = mined(RuleMiner(**options).fit(kb))
-    sampled = mined(RuleMiner(**options, sample_above=0, sample=4000, seed=1).fit(kb))
+    sampled = mined(RuleMiner(**options, sample=4000, seed=1).fit(kb))
     common = [key for key in exact if key in sampled and len(key[1]) == 3]
     assert len(common) > 5
     inside = 0
@@ -202,15 +202,39 @@ def test_sampled_counts_lie_near_the_exact_ones():
     assert inside >= 0.9 * len(common)
 
 
+def test_nothing_is_sampled_unless_asked():
+    kb = family(300, seed=1).kb
+    options = {"max_length": 3, "min_confidence": 0.5, "targets": ["uncle_of"]}
+    exact = RuleMiner(**options).fit(kb)
+    assert exact.note_ == "" and "confidence_low" not in exact.rules_.rules[0].annotations
+    larger = RuleMiner(**options, sample=kb.n_facts).fit(kb)
+    assert larger.note_ == "" and larger.rules_ == exact.rules_
+    sampled = RuleMiner(**options, sample=kb.n_facts // 5).fit(kb)
+    assert f"counted on a sample of one in 5 of {kb.n_facts:,} facts" in sampled.note_ and "95 %" in sampled.note_
+    assert any("confidence_low" in rule.annotations for rule in sampled.rules_.rules)
+
+
+def test_parameters_beside_a_preset_win():
+    kb = family(60, seed=1).kb
+    preset = RuleMiner(preset="milr", min_confidence=0.1).fit(kb).rules_
+    same = {"min_relation_facts": 4, "min_middles": 4, "min_body": 4, "min_coverage": 0.008}
+    assert preset == RuleMiner(**same, repeated=False, loops="against", min_confidence=0.1).fit(kb).rules_
+    given = {"min_relation_facts": 1, "min_middles": 1, "min_body": 1, "min_coverage": 0.0, "repeated": True}
+    everything = RuleMiner(preset="milr", **given, loops="skip", min_confidence=0.1).fit(kb).rules_
+    assert everything == RuleMiner(min_confidence=0.1).fit(kb).rules_ != preset
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"max_length": 0}, "max_length must lie in 1 … 4, got 0"),
         ({"min_confidence": 2}, r"min_confidence must lie in \[0, 1\], got 2"),
         ({"confidence": "high"}, "confidence must be 'groundings'"),
-        ({"loops": "maybe"}, "loops must be 'skip' or 'against'"),
-        ({"preset": "amie"}, "preset must be one of milr, got 'amie'"),
-        ({"min_suport": 3}, "unknown option 'min_suport'"),
+        ({"loops": "maybe"}, "loops must be 'skip', 'against' or None"),
+        ({"preset": "amie"}, "preset must be 'milr' or None, got 'amie'"),
+        ({"min_support": "3"}, "min_support must be a whole number, got '3'"),
+        ({"sample": 0}, "sample must be >= 1 or None, got 0"),
+        ({"targets": "uncle_of"}, "targets must be a list of names or None"),
     ],
 )
 def test_bad_options(options, message):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.evaluate.ranking import Scorer, evaluate_ranking
 from rulewright.logic import Rule
@@ -19,11 +20,11 @@ READABLE_RELATIONS = 10
 Tell = Callable[[str], None]
 
 
-def progress_teller(tell: Tell, what: str, *, seconds: float = 30) -> Callable[[int, int], None]:
+def progress_teller(tell: Tell, what: str, *, seconds: float = 30) -> Progress:
     """Return what tells of progress at the end and from time to time before it."""
     started, latest = time.process_time(), time.monotonic()
 
-    def progress(done: int, total: int) -> None:
+    def progress(stage: str, done: int, total: int) -> None:
         nonlocal latest
         if time.monotonic() - latest > seconds or done == total:
             latest = time.monotonic()

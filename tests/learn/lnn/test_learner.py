@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import rulewright as rw
-from rulewright.errors import DataError, UnknownNameError
+from rulewright.errors import DataError, NotFittedError, UnknownNameError
 from rulewright.learn import LNNLearner
 from rulewright.learn.lnn import ready
 from rulewright.learn.lnn.grounding import lookup
@@ -154,14 +154,13 @@ def test_pairs_without_a_negative_count_for_nothing():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"speed": 1}, "unknown option 'speed'"),
         ({"loss": "hinge"}, "loss must be"),
         ({"reduction": "mean"}, "reduction must be"),
         ({"alpha": 0.6}, r"alpha must be > 0\.666667"),
         ({"processes": 0}, "processes must be >= 1"),
         ({"epochs": 0}, "epochs must be >= 1"),
         ({"margin": 0}, "margin must be > 0"),
-        ({"places": (4,)}, r"places of grandchild_of lie in 0 … 1"),
+        ({"positions": (4,)}, r"positions of grandchild_of lie in 0 … 1"),
         ({"sparsity": -1}, "sparsity must be >= 0"),
         ({"leak": 2.0}, "leak must lie in"),
         ({"leaves": "mean"}, "'pred' or 'attention'"),
@@ -181,7 +180,7 @@ def test_what_cannot_be_learned_is_said():
         LNNLearner(CHAIN).fit(kb, kb.with_facts({}))
     with pytest.raises(DataError, match="over the entities of the facts"):
         LNNLearner(CHAIN).fit(kb, family(3))
-    with pytest.raises(DataError, match="fit"):
+    with pytest.raises(NotFittedError, match="fit"):
         LNNLearner(CHAIN).predict(["grandchild_of(p1, r1)"])
     learner = LNNLearner(CHAIN, epochs=1).fit(kb)
     with pytest.raises(UnknownNameError, match="target"):

@@ -10,12 +10,12 @@ import torch
 from rulewright.errors import DataError
 from rulewright.learn.lnn import operators as polyhedron
 from rulewright.learn.lnn.operators import (
-    And,
     Attention,
+    LNNAnd,
+    LNNOr,
     LukasiewiczAnd,
     LukasiewiczOr,
-    Not,
-    Or,
+    Negation,
     Pred,
     ProductAnd,
     ProductOr,
@@ -35,7 +35,7 @@ def randomised(operator, seed, scale=5.0):
 
 
 @pytest.mark.parametrize(("arity", "alpha"), FEASIBLE)
-@pytest.mark.parametrize("kind", [And, Or])
+@pytest.mark.parametrize("kind", [LNNAnd, LNNOr])
 def test_constraints_hold_whatever_the_parameters_are(kind, arity, alpha):
     matrix, limits = polyhedron.constraints(arity, alpha)
     for seed in range(20):
@@ -44,7 +44,7 @@ def test_constraints_hold_whatever_the_parameters_are(kind, arity, alpha):
 
 
 def test_constraints_hold_during_training():
-    operator = And(3, alpha=0.8)
+    operator = LNNAnd(3, alpha=0.8)
     matrix, limits = polyhedron.constraints(3, 0.8)
     optimizer = torch.optim.Adam(operator.parameters(), lr=0.3)
     generator = torch.Generator().manual_seed(0)
@@ -67,18 +67,18 @@ def test_connectives_are_exactly_boolean_at_the_corners(kind, arity, alpha):
             assert value == wanted(corner)
 
 
-@pytest.mark.parametrize("kind", [And, Or])
+@pytest.mark.parametrize("kind", [LNNAnd, LNNOr])
 def test_a_relaxed_connective_stays_boolean(kind):
     operator = randomised(kind(4, alpha=0.6, slack=2.0), 3, scale=0.1)
     assert operator.relaxed and operator.penalty() > 0
     for corner, value in operator.truth_table():
-        assert value == (min(corner) if kind is And else max(corner))
+        assert value == (min(corner) if kind is LNNAnd else max(corner))
     assert not kind(2, alpha=0.9, slack=2.0).relaxed
     assert kind(2, alpha=0.9, slack=2.0).penalty() == 0
 
 
 def test_the_penalty_is_what_the_constraints_lack():
-    operator = randomised(And(2, alpha=0.6, slack=3.0), 0)
+    operator = randomised(LNNAnd(2, alpha=0.6, slack=3.0), 0)
     matrix, limits = polyhedron.constraints(2, 0.6)
     lack = np.maximum(0, matrix @ operator.point().detach().numpy() - limits).sum()
     assert operator.penalty().item() == pytest.approx(3 * lack)
@@ -86,7 +86,7 @@ def test_the_penalty_is_what_the_constraints_lack():
 
 def test_low_inputs_give_low_and_high_inputs_high_values():
     for seed, (arity, alpha) in enumerate(FEASIBLE):
-        operator = randomised(And(arity, alpha=alpha), seed).eval()
+        operator = randomised(LNNAnd(arity, alpha=alpha), seed).eval()
         high = torch.full((arity,), alpha, dtype=torch.float64)
         assert operator(high) >= alpha - 1e-9
         for place in range(arity):
@@ -114,19 +114,29 @@ def test_the_closed_form_is_what_double_description_finds(arity, alpha):
 
 def test_infeasible_alpha_is_refused_with_the_smallest_that_is_feasible():
     with pytest.raises(DataError, match=r"alpha must be > 0\.666667"):
-        And(2, alpha=0.65)
+        LNNAnd(2, alpha=0.65)
     with pytest.raises(DataError, match=r"alpha must be > 0\.75"):
-        Or(3, alpha=0.75)
+        LNNOr(3, alpha=0.75)
     for alpha in (0.5, 1.2, float("nan")):
         with pytest.raises(DataError, match=r"\(0\.5, 1\]"):
-            And(2, alpha=alpha, slack=1.0)
+            LNNAnd(2, alpha=alpha, slack=1.0)
     with pytest.raises(DataError, match="slack"):
-        And(2, slack=0.0)
+        LNNAnd(2, slack=0.0)
 
 
 @pytest.mark.parametrize(
     "operator",
-    [And(3), Or(3), Pred(3), Attention(3), ProductAnd(3), ProductOr(3), LukasiewiczAnd(3), LukasiewiczOr(3), Not()],
+    [
+        LNNAnd(3),
+        LNNOr(3),
+        Pred(3),
+        Attention(3),
+        ProductAnd(3),
+        ProductOr(3),
+        LukasiewiczAnd(3),
+        LukasiewiczOr(3),
+        Negation(),
+    ],
     ids=lambda each: type(each).__name__,
 )
 @pytest.mark.parametrize("training", [True, False])
@@ -144,7 +154,7 @@ def test_gradients(operator, training):
 
 
 def test_a_leaky_clamp_lets_gradients_pass_where_the_value_is_exact():
-    operator = And(2, alpha=0.8)
+    operator = LNNAnd(2, alpha=0.8)
     inputs = torch.tensor([0.0, 0.0]).double().requires_grad_()
     operator(inputs).backward()
     assert (inputs.grad > 0).all()
@@ -163,7 +173,9 @@ def test_projection_revives_what_was_pushed_below_zero():
     assert operator.raw.tolist() == [0.0, 0.5] and (operator.raw.grad > 0).all()
 
 
-@pytest.mark.parametrize("make", [lambda: And(3), lambda: Or(2, alpha=0.8), lambda: Pred(4), lambda: Attention(3)])
+@pytest.mark.parametrize(
+    "make", [lambda: LNNAnd(3), lambda: LNNOr(2, alpha=0.8), lambda: Pred(4), lambda: Attention(3)]
+)
 def test_values_are_taken_up_again(make):
     first, second = randomised(make(), 5), make()
     second.load_values(first.values())
@@ -172,9 +184,9 @@ def test_values_are_taken_up_again(make):
 
 def test_values_that_break_the_constraints_are_refused():
     with pytest.raises(DataError, match="cannot have the parameters"):
-        And(2, alpha=0.8).load_values([1.0, 0.2, 0.2])
+        LNNAnd(2, alpha=0.8).load_values([1.0, 0.2, 0.2])
     with pytest.raises(DataError, match="3 parameters"):
-        And(2).load_values([1.0])
+        LNNAnd(2).load_values([1.0])
     with pytest.raises(DataError, match="β = 1"):
         Pred(2).load_values([0.5, 1.0, 1.0])
 
@@ -185,7 +197,7 @@ def test_an_operator_prints_weights_truth_table_and_sparsity():
     text = operator.describe(["ngbr", "loc"])
     assert "ngbr 1.200" in text and "sparsity 50 %" in text and "1    0   | 1.000" in text
     assert len(Pred(6).truth_table()) == 14
-    assert "And(2, [" in repr(And(2))
+    assert "LNNAnd(2, [" in repr(LNNAnd(2))
     with pytest.raises(DataError, match="2 inputs"):
         operator.describe(["one"])
 

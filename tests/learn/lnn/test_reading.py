@@ -60,7 +60,7 @@ def test_a_rule_is_as_sure_as_the_network():
     assert first.confidence == pytest.approx(
         network.operator("0_and")(torch.tensor([0.9, 1.0]).double()).item(), abs=1e-5
     )
-    assert len(crisp_rules(network, least=0.99)) == 1
+    assert len(crisp_rules(network, min_truth=0.99)) == 1
 
 
 def test_weights_for_another_domain_are_refused():

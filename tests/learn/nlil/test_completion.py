@@ -107,5 +107,5 @@ def test_wrong_options_are_named() -> None:
         NLILCompletion(colour=1)  # type: ignore[call-arg]
     with pytest.raises(DataError, match="slots must be >= 1, got 0"):
         NLILCompletion(slots=0)
-    with pytest.raises(DataError, match="questions must be >= 1, got 0"):
-        NLILCompletion(questions=0)
+    with pytest.raises(DataError, match="queries must be >= 1, got 0"):
+        NLILCompletion(queries=0)

@@ -11,8 +11,8 @@ from rulewright import KnowledgeBase
 from rulewright.engine.evidence import ANY_ENTITY, Evidence, RuleForm
 from rulewright.engine.walks import Graph, HiddenEdges
 from rulewright.errors import DataError
-from rulewright.learn.path_mixture.constant_rules import constant_rules
-from rulewright.learn.path_mixture.paths import counted_paths, find_paths
+from rulewright.learn.path_mixture.constant_rules import count_constant_rules
+from rulewright.learn.path_mixture.paths import count_paths, find_paths
 from rulewright.logic import mirror_path
 
 graphs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), min_size=1, max_size=14)
@@ -84,7 +84,7 @@ def test_given_paths_are_counted_as_found_ones(facts, data):
     graph, hidden = Graph.of(graph_of(facts)), HiddenEdges(relation, before, after)
     found = find_paths(graph, hidden, max_length=3)
     never = [path for path in product(range(6), repeat=2) if path not in found.paths]
-    again = counted_paths(graph, hidden, (*found.paths, *never))
+    again = count_paths(graph, hidden, (*found.paths, *never))
     count = len(found.paths)
     assert again.support.tolist() == [*found.support.tolist(), *(0 for _ in never)]
     np.testing.assert_allclose(again.confidence[:count], found.confidence)
@@ -140,7 +140,7 @@ def test_constant_rules_speak_where_their_bodies_hold(facts, relation):
     if len(before) == 0:
         return
     hidden = HiddenEdges(relation, before, after)
-    counted = constant_rules(graph, hidden, min_support=1, min_confidence=0.0, gain=0.0)
+    counted = count_constant_rules(graph, hidden, min_support=1, min_confidence=0.0, gain=0.0)
     table = counted.table
     row, candidate, rule, _ = Evidence(graph, table).firings(before, hidden)
     found = set(zip(row.tolist(), candidate.tolist(), rule.tolist(), strict=True))

@@ -10,7 +10,7 @@ from real_data import needs_data
 from rulewright.data.generators.grids import DIRECTIONS
 from rulewright.errors import UnknownNameError
 from rulewright.learn.lnn.network import NetworkOptions
-from rulewright.learn.lnn.operators import And, Or, ProductAnd
+from rulewright.learn.lnn.operators import LNNAnd, LNNOr, ProductAnd
 from rulewright.logic import parse_rule
 from rulewright.papers.catalogue import find_experiment, load_run
 from rulewright.papers.lnn import countries as lnn_countries
@@ -85,7 +85,7 @@ def test_surfaces_are_drawn(tmp_path):
     from rulewright.papers.lnn.pictures import draw_surfaces
 
     draw_surfaces(
-        tmp_path / "surfaces.png", {"LNN-∧": And(2, alpha=0.7), "LNN-∨": Or(2), "xy": ProductAnd(2)}, points=5
+        tmp_path / "surfaces.png", {"LNN-∧": LNNAnd(2, alpha=0.7), "LNN-∨": LNNOr(2), "xy": ProductAnd(2)}, points=5
     )
     assert (tmp_path / "surfaces.png").stat().st_size > 1000
 

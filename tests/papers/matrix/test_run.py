@@ -54,7 +54,7 @@ def test_every_cell_is_filled_and_a_second_run_goes_on(tmp_path, monkeypatch):
             "loss_weight": 1.0,
         },
         "RuleMiner": {"max_length": 2, "min_confidence": 0.5, "min_support": 2},
-        "LNNLearner": {"relations": 3, "epochs": 3, "least": 0.1},
+        "LNNLearner": {"relations": 3, "epochs": 3, "min_truth": 0.1},
     }
     nlil = {**settings["NLILLearner"], "epochs": 1, "slots": 1, "width": 8, "heads": 1, "min_support": 1, "held_out": 0}
     experiment = Experiment("matrix/umls", "made up", {**settings, "NLILLearner": nlil})

@@ -19,7 +19,7 @@ from torch import Tensor
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine, sql
 from rulewright.errors import DataError, MemoryLimitError
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, Head, Leaf, Program, looks
+from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, TemplateProgram, looks
 from rulewright.logic import Atom, Comparison, Literal, Membership, PredicateDeclaration, Symbol, Term, Variable
 
 Columns: TypeAlias = tuple[npt.NDArray[Any], ...]
@@ -132,14 +132,14 @@ class GroundHead:
 
 
 @dataclass(frozen=True)
-class Grounding:
+class TemplateGrounding:
     """A program over facts: the tables of its nodes, and how their truth values are gathered.
 
     ``partly_hidden`` names nodes that rest on facts of the target, but not on which one is predicted: there, a fact can
     still be evidence for itself.
     """
 
-    program: Program
+    program: TemplateProgram
     tables: Mapping[str, Columns]
     leaves: Mapping[str, GroundLeaf]
     frames: Mapping[str, GroundFrame]
@@ -158,14 +158,14 @@ class Grounding:
 
 
 def ground(
-    program: Program,
+    program: TemplateProgram,
     kb: KnowledgeBase,
     *,
     wanted: Columns | None = None,
     hide: bool = True,
     inverses: Mapping[str, str] | None = None,
-    memory_limit: str | None = None,
-) -> Grounding:
+    memory_limit: int | str | None = None,
+) -> TemplateGrounding:
     """Generate the facts of all nodes; with ``wanted`` only what bears on these facts of the target.
 
     ``inverses`` names for predicates those that hold the same facts with arguments swapped; with ``hide`` the predicted
@@ -178,7 +178,12 @@ def ground(
 
 class _Grounder:
     def __init__(
-        self, program: Program, kb: KnowledgeBase, wanted: Columns | None, hide: bool, inverses: Mapping[str, str]
+        self,
+        program: TemplateProgram,
+        kb: KnowledgeBase,
+        wanted: Columns | None,
+        hide: bool,
+        inverses: Mapping[str, str],
     ) -> None:
         self.program, self.base, self.wanted = program, kb, wanted
         self.own = {program.target: False} if hide and program.target in kb.predicates else {}
@@ -203,7 +208,7 @@ class _Grounder:
             return
         known.add(hidden)
         node = self.program.nodes[name]
-        if isinstance(node, Head):
+        if isinstance(node, HeadNode):
             for clause in node.clauses:
                 self._visit(clause, hidden)
             return
@@ -216,7 +221,7 @@ class _Grounder:
                 if derived:
                     self._visit(member, _places(arguments, node.unit.args))
 
-    def run(self, engine: Engine) -> Grounding:
+    def run(self, engine: Engine) -> TemplateGrounding:
         if self.wanted is not None:
             self._insert(engine, _WANTED, self.wanted)
         for name, node in self.program.nodes.items():
@@ -225,7 +230,7 @@ class _Grounder:
                     self._leaf(engine, node)
                 case Frame():
                     self._frame(engine, node)
-                case Head():
+                case HeadNode():
                     self._head(node)
             self._insert(engine, name, self.tables[name])
         own = frozenset(self.own)
@@ -236,7 +241,9 @@ class _Grounder:
             for look in looks(frame.expression)
             if None in self.modes[look.node] and self._beyond_hiding(look.node, own)
         ]
-        return Grounding(self.program, self.tables, self.leaves, self.frames, self.heads, tuple(dict.fromkeys(partly)))
+        return TemplateGrounding(
+            self.program, self.tables, self.leaves, self.frames, self.heads, tuple(dict.fromkeys(partly))
+        )
 
     def _beyond_hiding(self, name: str, own: frozenset[str]) -> bool:
         """Tell whether a node that does not know the predicted fact rests on its predicate through another node."""
@@ -354,7 +361,7 @@ class _Grounder:
         )
         return list(zip(leaf.unit.args, types, strict=True))
 
-    def _head(self, head: Head) -> None:
+    def _head(self, head: HeadNode) -> None:
         parts = [self.tables[each] for each in head.clauses]
         table, _ = projected([np.concatenate(columns) for columns in zip(*parts, strict=True)])
         self.tables[head.name] = table

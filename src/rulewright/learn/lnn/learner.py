@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
 from multiprocessing import get_context
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from rulewright.checks import SHARE, Flag, MemoryLimit, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
 from rulewright.errors import DataError, unknown_name
-from rulewright.learn.lnn.grounding import Columns, Grounding, ground
-from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
+from rulewright.learn.base import Learner
+from rulewright.learn.lnn.grounding import Columns, TemplateGrounding, ground
+from rulewright.learn.lnn.network import NETWORK_RULES, NetworkOptions, Reduction, TemplateNetwork
+from rulewright.learn.lnn.operators import LEAK, Form, Mixture
 from rulewright.learn.lnn.reading import crisp_rules, soft_templates
 from rulewright.learn.lnn.template import read_templates, renamed_root, resolve, roots
-from rulewright.learn.lnn.training import Job, Trained, TrainingOptions, train, train_alone
+from rulewright.learn.lnn.training import Loss, TemplateJob, TrainedTemplate, TrainingOptions, train, train_alone
 from rulewright.logic import (
     NUMBER_TYPE,
     Atom,
     Number,
-    PredicateDeclaration,
     Rule,
     RuleSet,
     Symbol,
@@ -37,59 +39,8 @@ from rulewright.logic import (
     quote,
 )
 
-Query = str | Sequence[Value]
-Queries = KnowledgeBase | Iterable[Query]
-Asked = tuple[str, list[tuple[Value, ...]], Columns, npt.NDArray[np.bool_]]
-
-
-def query_columns(kb: KnowledgeBase, queries: Queries, targets: Collection[str]) -> Iterator[Asked]:
-    """Yield targets with their facts as labels and as columns of ids, and which of them name known entities only."""
-    for target, rows in _by_target(queries).items():
-        if target not in targets:
-            raise unknown_name("target", target, targets)
-        declaration = kb.predicate(target)
-        columns: list[npt.NDArray[Any]] = []
-        seen = np.ones(len(rows), dtype=bool)
-        for place, kind in enumerate(declaration.types):
-            column = np.array([_id(kb, declaration, kind, row, place) for row in rows])
-            seen &= column != -1 if kind != NUMBER_TYPE else seen
-            columns.append(column)
-        yield target, rows, tuple(columns), seen
-
-
-def _by_target(queries: Queries) -> dict[str, list[tuple[Value, ...]]]:
-    found: dict[str, list[tuple[Value, ...]]] = {}
-    if isinstance(queries, KnowledgeBase):
-        for truth in (True, False):
-            for name, args in queries.facts(truth=truth):
-                found.setdefault(name, []).append(args)
-        return found
-    for query in [queries] if isinstance(queries, str) else queries:
-        fact = _fact(query) if isinstance(query, str) else tuple(query)
-        found.setdefault(str(fact[0]), []).append(fact[1:])
-    return found
-
-
-def _fact(query: str) -> tuple[Value, ...]:
-    atom = parse_atom(query)
-    values: list[Value] = [str(atom.predicate)]
-    for term in atom.args:
-        if isinstance(term, Variable):
-            raise DataError(f"{term} is a variable in {query}; a name that starts upper-case is quoted: '{term}'")
-        values.append(term.name if isinstance(term, Symbol) else term.value if isinstance(term, Number) else str(term))
-    return tuple(values)
-
-
-def _id(kb: KnowledgeBase, declaration: PredicateDeclaration, kind: str, row: tuple[Value, ...], place: int) -> float:
-    if len(row) != declaration.arity:
-        raise DataError(f"{declaration.name} has {declaration.arity} arguments, got {len(row)}")
-    if kind == NUMBER_TYPE:
-        return float(row[place])
-    found = kb.domains[kind].find(str(row[place]))
-    return -1 if found is None else found
-
-
-Progress = Callable[[str, int, int], None]
+FactQueries = KnowledgeBase | Iterable[str | Sequence[Value]]
+"""Facts to predict: those of a knowledge base, or ``"likes(ann, bob)"``, or ``("likes", "ann", "bob")``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +52,11 @@ class ScoredFact:
     value: float
 
     def __str__(self) -> str:
-        shown = ", ".join(quote(each) if isinstance(each, str) else repr(each) for each in self.args)
+        shown = ", ".join(quote(arg) if isinstance(arg, str) else repr(arg) for arg in self.args)
         return f"{quote(self.predicate)}({shown})"
 
 
-class LNNLearner:
+class LNNLearner(Learner):
     """Learns which predicates fill a template, and how its "and" and "or" behave.
 
     ``LNN-∧(x) = relu1(β − Σ w_i (1 − x_i))``, ``LNN-∨(x) = 1 − LNN-∧(1 − x)``, a leaf is
@@ -124,15 +75,17 @@ class LNNLearner:
         start, sparsity: the first weight of every predicate of a leaf, and the price of the sum of its weights.
         leak: the slope outside [0, 1] through which a connective that is exactly true or false still learns.
         loss, margin: ``"margin"``, ``"logistic"`` or ``"ranking"``; see `rulewright.learn.lnn.training.pair_loss`.
-        negatives, places: how many wrong facts stand beside each right one, and which arguments they differ in (all by
-            default); the others are those of other examples. They are checked to be no known facts; facts observed to
+        negatives, positions: how many wrong facts stand beside each right one, and which arguments they differ in (None
+            is all); the others are those of other examples. They are checked to be no known facts; facts observed to
             be false come first.
         hide: keep the predicted fact, and its inverse by ``inverses``, out of its own evidence.
         epochs, patience, batch_size, rate, seed: of training (Adam). With a split ``valid`` the best epoch on it is
             kept, and training stops ``patience`` epochs after.
-        least: how true a crisp rule must make its head to be among ``rules_``.
+        inverses: for predicates those that hold the same facts with arguments swapped.
+        min_truth: how true a crisp rule must make its head to be among ``rules_``.
         processes: how many targets are trained at a time, each in a process of its own.
         folder: keeps checkpoints; fitting again goes on where it stopped.
+        memory_limit: of the database.
 
     ``rules_`` has the crisp rules, with what was learned in ``@{…}``; ``templates_`` the templates with all that was
     learned, which another learner takes up; ``trained_`` how training went; ``unseen_`` how many facts of the last
@@ -140,7 +93,7 @@ class LNNLearner:
 
     >>> from rulewright.data import KnowledgeBase
     >>> pairs = [(f"p{i}", f"q{i}", f"r{i}") for i in range(9)]
-    >>> facts = [each for p, q, r in pairs for each in ((p, "child_of", q), (q, "child_of", r), (p, "likes", r))]
+    >>> facts = [fact for p, q, r in pairs for fact in ((p, "child_of", q), (q, "child_of", r), (p, "likes", r))]
     >>> kb = KnowledgeBase.from_triples([*facts, *((p, "grandchild_of", r) for p, q, r in pairs[:6])])
     >>> template = "template grandchild_of(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in *, ?Q in {child_of, likes}."
     >>> learner = LNNLearner(template, epochs=150).fit(kb)
@@ -152,57 +105,110 @@ class LNNLearner:
     Sen et al., Neuro-Symbolic Inductive Logic Programming with Logical Neural Networks, AAAI 2022.
     """
 
+    templates_: RuleSet
+    trained_: dict[str, TrainedTemplate]
+    networks_: dict[str, TemplateNetwork]
+    unseen_: int
+
+    _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {
+        "targets": Names(),
+        **NETWORK_RULES,
+        "loss": OneOf("margin", "logistic", "ranking"),
+        "margin": Real(0, above=True),
+        "negatives": Whole(1),
+        "sparsity": Real(0),
+        "hide": Flag(),
+        "epochs": Whole(1),
+        "patience": Whole(1, optional=True),
+        "batch_size": Whole(1),
+        "rate": Real(0, above=True),
+        "min_truth": SHARE,
+        "processes": Whole(1),
+        "memory_limit": MemoryLimit(),
+        "seed": Whole(0),
+    }
+
     def __init__(
         self,
         templates: RuleSet | Template | str,
         *,
-        targets: Iterable[str] | None = None,
+        targets: Collection[str] | None = None,
+        alpha: float = 0.95,
+        slack: float | None = None,
+        connectives: Form = "lnn",
+        leaves: Mixture = "pred",
+        reduction: Reduction = "max",
+        start: float = 1e-3,
+        leak: float = LEAK,
+        loss: Loss = "margin",
+        margin: float = 1.0,
+        negatives: int = 4,
+        positions: Sequence[int] | None = None,
+        sparsity: float = 0.0,
+        hide: bool = True,
+        epochs: int = 100,
+        patience: int | None = None,
+        batch_size: int = 64,
+        rate: float = 0.02,
         inverses: Mapping[str, str] | None = None,
-        least: float = 0.5,
+        min_truth: float = 0.5,
         processes: int = 1,
         folder: str | os.PathLike[str] | None = None,
-        memory_limit: str | None = None,
+        memory_limit: int | str | None = None,
+        seed: int = 0,
         progress: Progress | None = None,
-        **options: Any,
     ) -> None:
-        kinds = {field.name: kind for kind in (NetworkOptions, TrainingOptions) for field in fields(kind)}
-        for name in options:
-            if name not in kinds:
-                raise DataError(f"unknown option {name!r}; known: {', '.join(sorted(kinds))}")
-        if "places" in options and options["places"] is not None:
-            options["places"] = tuple(options["places"])
-        if processes < 1:
-            raise DataError(f"processes must be >= 1, got {processes}")
-        self.network_options = NetworkOptions(**{k: v for k, v in options.items() if kinds[k] is NetworkOptions})
-        self.training_options = TrainingOptions(**{k: v for k, v in options.items() if kinds[k] is TrainingOptions})
-        self.templates = read_templates(templates)
-        self.targets = None if targets is None else tuple(targets)
-        self.inverses = dict(inverses or {})
-        self.least, self.processes, self.memory_limit, self.progress = least, processes, memory_limit, progress
-        self.folder = None if folder is None else os.fspath(folder)
-        self.rules_ = RuleSet()
-        self.templates_ = self.templates
-        self.trained_: dict[str, Trained] = {}
-        self.unseen_ = 0
-        self.kb: KnowledgeBase | None = None
-        self._networks: dict[str, TemplateNetwork] = {}
+        self.templates = templates
+        self.targets = targets
+        self.alpha = alpha
+        self.slack = slack
+        self.connectives = connectives
+        self.leaves = leaves
+        self.reduction = reduction
+        self.start = start
+        self.leak = leak
+        self.loss = loss
+        self.margin = margin
+        self.negatives = negatives
+        self.positions = positions
+        self.sparsity = sparsity
+        self.hide = hide
+        self.epochs = epochs
+        self.patience = patience
+        self.batch_size = batch_size
+        self.rate = rate
+        self.inverses = inverses
+        self.min_truth = min_truth
+        self.processes = processes
+        self.folder = folder
+        self.memory_limit = memory_limit
+        self.seed = seed
+        self.progress = progress
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        read_templates(self.templates)
+        if self.positions is not None and not len(self.positions):
+            raise DataError("positions must name at least one argument, or be None for all")
 
     def fit(self, kb: KnowledgeBase, examples: KnowledgeBase | None = None) -> Self:
         """Learn from facts; ``examples`` are the targets' facts to learn from (true, and false ones too).
 
         Without examples the targets' own facts serve. What is learned is tested on facts of the split ``valid``.
         """
-        jobs = [self._job(kb, target, templates, examples) for target, templates in self._tasks(kb, examples)]
-        self.kb = kb
-        self.trained_ = {each.target: each for each in self._train(jobs)}
-        for each in self.trained_.values():
-            if each.partly_hidden:
+        self._check_before_fit(kb)
+        jobs = [self._make_job(kb, target, templates, examples) for target, templates in self._tasks(kb, examples)]
+        self.trained_ = {trained.target: trained for trained in self._train(jobs)}
+        for trained in self.trained_.values():
+            if trained.partly_hidden:
                 warnings.warn(
-                    f"{each.target}: a fact may support itself through another template whose head lacks variables of "
-                    f"{each.target}, so training may look better than it is; give that head these variables",
+                    f"{trained.target}: a fact may support itself through another template whose head lacks variables "
+                    f"of {trained.target}, so training may look better than it is; give that head these variables",
                     stacklevel=2,
                 )
-        self._networks = {}
+        self._kb = kb
+        self.networks_ = {}
         rules: list[Rule] = []
         learned: list[Template | Rule] = []
         with Engine(kb, threads=1, memory_limit=self.memory_limit) as engine:
@@ -210,71 +216,67 @@ class LNNLearner:
                 network = TemplateNetwork(resolve(job.templates, kb, job.target), job.network).eval()
                 for key, values in self.trained_[job.target].values.items():
                     network.operator(key).load_values(values)
-                self._networks[job.target] = network
-                rules += [_counted(each, kb, engine) for each in crisp_rules(network, least=self.least)]
+                self.networks_[job.target] = network
+                rules += [_count_rule(rule, kb, engine) for rule in crisp_rules(network, min_truth=self.min_truth)]
                 soft = soft_templates(network, job.templates)
-                learned += [each for each in soft if not isinstance(each, WeightedFormula)]
+                learned += [statement for statement in soft if not isinstance(statement, WeightedFormula)]
         self.rules_ = RuleSet(rules)
         self.templates_ = RuleSet(dict.fromkeys(learned))
         return self
 
-    def predict(self, queries: Queries) -> list[ScoredFact]:
+    def predict(self, queries: FactQueries) -> list[ScoredFact]:
         """Return the truth values of facts, in the order given.
 
-        ``queries`` is a knowledge base, whose true and false facts are asked for alike, or facts: ``"likes(ann, bob)"``
+        ``queries`` is a knowledge base, whose true and false facts are predicted alike, or facts: ``"likes(ann, bob)"``
         or ``("likes", "ann", "bob")``. Entities that the facts do not have are counted in ``unseen_``.
         """
-        kb = self._fitted()
-        self.unseen_ = 0
-        found: list[ScoredFact] = []
-        for target, args, columns, seen in query_columns(kb, queries, self._networks):
-            values = np.zeros(len(seen))
-            if seen.any():
-                values[seen] = self.values(target, tuple(column[seen] for column in columns))
-            self.unseen_ += int((~seen).sum())
-            found += [ScoredFact(target, each, float(value)) for each, value in zip(args, values, strict=True)]
-        return found
+        networks = self.networks_
+        unseen = 0
+        scored: list[ScoredFact] = []
+        for target, args, columns, is_seen in _encode_queries(self._kb, queries, networks):
+            values = np.zeros(len(is_seen))
+            if is_seen.any():
+                values[is_seen] = self.values(target, tuple(column[is_seen] for column in columns))
+            unseen += int((~is_seen).sum())
+            scored += [ScoredFact(target, row, float(value)) for row, value in zip(args, values, strict=True)]
+        self.unseen_ = unseen
+        return scored
 
     def values(self, target: str, columns: Columns) -> npt.NDArray[np.float64]:
-        """Return the truth values of facts of one target, given as columns of ids."""
+        """Return the truth values of facts of one target, given as columns of indices."""
         grounding = self.ground(target, columns)
         with torch.no_grad():
             values = self.network(target)(grounding)
-        found: npt.NDArray[np.float64] = torch.cat([values, values.new_zeros(1)])[grounding.find(columns)].numpy()
-        return found
+        wanted: npt.NDArray[np.float64] = torch.cat([values, values.new_zeros(1)])[grounding.find(columns)].numpy()
+        return wanted
 
-    def ground(self, target: str, wanted: Columns | None = None) -> Grounding:
+    def ground(self, target: str, wanted: Columns | None = None) -> TemplateGrounding:
         """Return the facts that the template gives for a target, or what bears on the wanted ones."""
         return ground(
             self.network(target).program,
-            self._fitted(),
+            self._kb,
             wanted=wanted,
-            hide=self.training_options.hide,
+            hide=self.hide,
             inverses=self.inverses,
             memory_limit=self.memory_limit,
         )
 
     def network(self, target: str) -> TemplateNetwork:
         """Return the trained network of a target."""
-        self._fitted()
-        if target not in self._networks:
-            raise unknown_name("target", target, self._networks)
-        return self._networks[target]
+        if target not in self.networks_:
+            raise unknown_name("target", target, self.networks_)
+        return self.networks_[target]
 
     def describe(self, target: str) -> str:
         """Write the operators of a target: weights, truth tables, sparsity."""
         network = self.network(target)
         neurons = network.program.neurons.items()
-        return "\n".join(network.operator(key).describe(list(each.inputs)) for key, each in neurons)
-
-    def _fitted(self) -> KnowledgeBase:
-        if self.kb is None:
-            raise DataError("fit(kb) comes first")
-        return self.kb
+        return "\n".join(network.operator(key).describe(list(neuron.inputs)) for key, neuron in neurons)
 
     def _tasks(self, kb: KnowledgeBase, examples: KnowledgeBase | None) -> list[tuple[str, RuleSet]]:
         """Return the targets, each with the templates that are about it."""
-        heads = roots(self.templates)
+        templates = read_templates(self.templates)
+        heads = roots(templates)
         known = {*kb.predicates, *(() if examples is None else examples.predicates)}
         wanted = heads if self.targets is None else self.targets
         if not wanted:
@@ -284,66 +286,100 @@ class LNNLearner:
             if target not in known:
                 raise unknown_name("target", target, known)
             if target in heads:
-                tasks.append((target, self.templates))
+                tasks.append((target, templates))
                 continue
-            free = [each for each in heads if each not in known]
+            free = [head for head in heads if head not in known]
             if len(free) != 1:
                 raise DataError(f"no template is about {target}: no head is {target}, or one that the facts lack")
-            tasks.append((target, renamed_root(self.templates, free[0], target)))
+            tasks.append((target, renamed_root(templates, free[0], target)))
         return tasks
 
-    def _job(self, kb: KnowledgeBase, target: str, templates: RuleSet, examples: KnowledgeBase | None) -> Job:
+    def _make_job(
+        self, kb: KnowledgeBase, target: str, templates: RuleSet, examples: KnowledgeBase | None
+    ) -> TemplateJob:
         given = kb if examples is None else examples
-        if examples is not None and not _same_entities(kb, examples):
+        if any(kb.domains.get(type_name) is not domain for type_name, domain in given.domains.items()):
             raise DataError("examples must be over the entities of the facts, such as one of their splits")
         if target not in given.predicates or not given.count(target):
             raise DataError(f"{target} has no positive example to learn from")
         false = given.columns(target, truth=False)
         valid = kb.splits.get("valid")
-        checked = None
-        if valid is not None and target in valid.predicates and valid.count(target):
-            checked = valid.columns(target)
+        has_valid = valid is not None and target in valid.predicates and valid.count(target)
         resolve(templates, kb, target)  # what cannot work is said before any process starts
-        return Job(
+        training = {field.name: getattr(self, field.name) for field in fields(TrainingOptions)}
+        training["positions"] = None if self.positions is None else tuple(self.positions)
+        return TemplateJob(
             target,
             templates,
             kb,
             given.columns(target),
             false if len(false[0]) else None,
-            checked,
-            self.network_options,
-            self.training_options,
-            self.inverses,
-            self.folder,
+            valid.columns(target) if valid is not None and has_valid else None,
+            NetworkOptions(**{field.name: getattr(self, field.name) for field in fields(NetworkOptions)}),
+            TrainingOptions(**training),
+            dict(self.inverses or {}),
+            None if self.folder is None else os.fspath(self.folder),
             self.memory_limit,
         )
 
-    def _train(self, jobs: Sequence[Job]) -> list[Trained]:
-        progress = self.progress
+    def _train(self, jobs: Sequence[TemplateJob]) -> list[TrainedTemplate]:
         if self.processes == 1 or len(jobs) == 1:
-            tell = None if progress is None else progress
-            return [
-                train(job, None if tell is None else lambda done, total, name=job.target: tell(name, done, total))  # type: ignore[misc]
-                for job in jobs
-            ]
-        found = []
+            return [train(job, self.progress) for job in jobs]
+        trained = {}
         with ProcessPoolExecutor(min(self.processes, len(jobs)), mp_context=get_context("spawn")) as pool:
-            for done, each in enumerate(as_completed([pool.submit(train_alone, job) for job in jobs])):
-                found.append(each.result())
-                if progress is not None:
-                    progress("targets", done + 1, len(jobs))
-        order = {job.target: place for place, job in enumerate(jobs)}
-        return sorted(found, key=lambda each: order[each.target])
+            for done, future in enumerate(as_completed([pool.submit(train_alone, job) for job in jobs])):
+                trained[future.result().target] = future.result()
+                if self.progress is not None:
+                    self.progress("targets", done + 1, len(jobs))
+        return [trained[job.target] for job in jobs]
 
 
-def _same_entities(kb: KnowledgeBase, other: KnowledgeBase) -> bool:
-    return all(kb.domains.get(kind) is each for kind, each in other.domains.items())
+def _encode_queries(
+    kb: KnowledgeBase, queries: FactQueries, targets: Collection[str]
+) -> Iterator[tuple[str, list[tuple[Value, ...]], Columns, npt.NDArray[np.bool_]]]:
+    """Yield targets with their facts as labels and as columns of indices, and which have known entities only."""
+    by_target: dict[str, list[tuple[Value, ...]]] = {}
+    if isinstance(queries, KnowledgeBase):
+        for truth in (True, False):
+            for name, args in queries.facts(truth=truth):
+                by_target.setdefault(name, []).append(args)
+    else:
+        for query in [queries] if isinstance(queries, str) else queries:
+            fact = _read_query(query) if isinstance(query, str) else tuple(query)
+            by_target.setdefault(str(fact[0]), []).append(fact[1:])
+    for target, rows in by_target.items():
+        if target not in targets:
+            raise unknown_name("target", target, targets)
+        declaration = kb.predicate(target)
+        for row in rows:
+            if len(row) != declaration.arity:
+                raise DataError(f"{declaration.name} has {declaration.arity} arguments, got {len(row)}")
+        columns: list[npt.NDArray[Any]] = []
+        is_seen = np.ones(len(rows), dtype=bool)
+        for values, type_name in zip(zip(*rows, strict=True), declaration.types, strict=True):
+            if type_name == NUMBER_TYPE:
+                columns.append(np.array([float(value) for value in values]))
+                continue
+            indices = [kb.domains[type_name].find(str(value)) for value in values]
+            columns.append(np.array([-1 if index is None else index for index in indices]))
+            is_seen &= columns[-1] != -1
+        yield target, rows, tuple(columns), is_seen
 
 
-def _counted(rule: Rule, kb: KnowledgeBase, engine: Engine) -> Rule:
+def _read_query(query: str) -> tuple[Value, ...]:
+    atom = parse_atom(query)
+    values: list[Value] = [str(atom.predicate)]
+    for term in atom.args:
+        if isinstance(term, Variable):
+            raise DataError(f"{term} is a variable in {query}; a name that starts upper-case is quoted: '{term}'")
+        values.append(term.name if isinstance(term, Symbol) else term.value if isinstance(term, Number) else str(term))
+    return tuple(values)
+
+
+def _count_rule(rule: Rule, kb: KnowledgeBase, engine: Engine) -> Rule:
     """Add how often the rule's body holds, and its head with it, where the facts have all its predicates."""
-    atoms = [rule.head, *(each.unit for each in rule.alternatives()[0] if isinstance(each.unit, Atom))]
-    if any(str(each.predicate) not in kb.predicates for each in atoms):
+    atoms = [rule.head, *(literal.unit for literal in rule.alternatives()[0] if isinstance(literal.unit, Atom))]
+    if any(str(atom.predicate) not in kb.predicates for atom in atoms):
         return rule
-    found = engine.support(rule.head, rule.body)
-    return rule.annotated(support=found.groundings, body=found.body_groundings)
+    support = engine.support(rule.head, rule.body)
+    return rule.annotated(support=support.groundings, body=support.body_groundings)

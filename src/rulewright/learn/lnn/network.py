@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from rulewright.errors import DataError
-from rulewright.learn.lnn.grounding import GroundFrame, Grounding, Hidden, OwnFacts
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, Head, Leaf, Look, Program
-from rulewright.learn.lnn.operators import LEAK, Form, Mixer, Mixture, Not, Operator, connective, mixer
+from rulewright.checks import OneOf, ParameterRule, Real, check_parameters
+from rulewright.learn.lnn.grounding import GroundFrame, Hidden, OwnFacts, TemplateGrounding
+from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, TemplateProgram
+from rulewright.learn.lnn.operators import LEAK, Form, Mixer, Mixture, Negation, Operator, connective, mixer
 
 Reduction = Literal["max", "sum"]
 
@@ -29,12 +30,19 @@ class NetworkOptions:
     leak: float = LEAK
 
     def __post_init__(self) -> None:
-        if self.reduction not in ("max", "sum"):
-            raise DataError(f"reduction must be 'max' or 'sum', got {self.reduction!r}")
-        if not self.start > 0:
-            raise DataError(f"start must be > 0, got {self.start}")
-        if not 0 <= self.leak < 1:
-            raise DataError(f"leak must lie in [0, 1), got {self.leak}")
+        check_parameters(vars(self), NETWORK_RULES)
+
+
+NETWORK_RULES: Mapping[str, ParameterRule] = {
+    "alpha": Real(0.5, 1, above=True),
+    "slack": Real(0, above=True, optional=True),
+    "connectives": OneOf("lnn", "product", "lukasiewicz"),
+    "leaves": OneOf("pred", "attention"),
+    "reduction": OneOf("max", "sum"),
+    "start": Real(0, above=True),
+    "leak": Real(0, 1, below=True),
+}
+"""What the parameters of a network may be."""
 
 
 class TemplateNetwork(nn.Module):
@@ -50,7 +58,7 @@ class TemplateNetwork(nn.Module):
     torch.Size([1])
     """
 
-    def __init__(self, program: Program, options: NetworkOptions | None = None) -> None:
+    def __init__(self, program: TemplateProgram, options: NetworkOptions | None = None) -> None:
         super().__init__()
         self.program, self.options = program, options or NetworkOptions()
         made: dict[str, Operator] = {}
@@ -64,7 +72,7 @@ class TemplateNetwork(nn.Module):
         for each in made.values():
             each.leak = self.options.leak
         self.operators = nn.ModuleDict(made)
-        self.negation = Not()
+        self.negation = Negation()
 
     def operator(self, key: str) -> Operator:
         """Return an operator by its key in the program's neurons."""
@@ -86,7 +94,7 @@ class TemplateNetwork(nn.Module):
         for key in self.operators:
             self.operator(key).project_()
 
-    def forward(self, grounding: Grounding) -> Tensor:
+    def forward(self, grounding: TemplateGrounding) -> Tensor:
         """Compute the truth values of the target's facts."""
         arguments = tuple(range(len(self.program.types[self.program.root])))
         return _Flow(self, grounding).facts(self.program.root, arguments)
@@ -95,7 +103,7 @@ class TemplateNetwork(nn.Module):
 class _Flow:
     """One pass; each node is computed once, or twice where it is looked up with and without the predicted fact."""
 
-    def __init__(self, network: TemplateNetwork, grounding: Grounding) -> None:
+    def __init__(self, network: TemplateNetwork, grounding: TemplateGrounding) -> None:
         self.network, self.grounding = network, grounding
         self.nodes = grounding.program.nodes
         self._facts: dict[tuple[str, Hidden | None], Tensor] = {}
@@ -197,7 +205,7 @@ class _Flow:
             return empty.index_add(0, ground.facts, values)
         return empty.scatter_reduce(0, ground.facts, values, "amax", include_self=False)
 
-    def _head(self, head: Head, hidden: Hidden | None) -> Tensor:
+    def _head(self, head: HeadNode, hidden: Hidden | None) -> Tensor:
         ground = self.grounding.heads[head.name]
         parts = [
             _padded(self.facts(clause, hidden))[index]

@@ -85,7 +85,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadNode:
     """A predicate that clauses define; where there are several an operator joins them."""
 
     name: str
@@ -94,7 +94,7 @@ class Head:
     operator: str | None
 
 
-Node: TypeAlias = Leaf | Frame | Head
+Node: TypeAlias = Leaf | Frame | HeadNode
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _alternatives(expression: Expression) -> list[tuple[Literal, ...]]:
 
 
 @dataclass(frozen=True)
-class Program:
+class TemplateProgram:
     """A template made ready for a knowledge base: its nodes, each after those it looks up, and its operators.
 
     ``types`` has the types of every node's columns; ``root`` is the node whose facts are predicted.

@@ -90,7 +90,7 @@ class Operator(nn.Module):
     def describe(self, names: Sequence[str] | None = None) -> str:
         """Write weights, truth table and sparsity, the inputs by name.
 
-        >>> print(And(2, alpha=0.8).describe(["p", "q"]))
+        >>> print(LNNAnd(2, alpha=0.8).describe(["p", "q"]))
         LNN-∧(p, q)  β = 1.400, w = p 1.500, q 1.500; sparsity 0 %
           p q | value
           0 0 | 0.000
@@ -118,7 +118,7 @@ class Operator(nn.Module):
         return f"{self.arity}" + (f", [{learned}]" if learned else "")
 
 
-class Not(Operator):
+class Negation(Operator):
     """``1 − x``; of what is above 1 (sums can be) 0."""
 
     kind, name = "not", "¬"
@@ -133,7 +133,7 @@ class Not(Operator):
         return 1 - values[..., 0].clamp(max=1)
 
 
-class And(Operator):
+class LNNAnd(Operator):
     """``LNN-∧(x; β, w) = relu1(β − Σ w_i (1 − x_i))`` with ``β − α w_i ≤ 1 − α`` and ``β − (1 − α) Σ w ≥ α``.
 
     (β, w) is the vertex of the feasible cone plus its rays times ``μ ≥ 0``, so the constraints hold whatever the
@@ -141,10 +141,10 @@ class And(Operator):
     the constraints that make it Boolean at 0/1 hold by construction (those of α = 1), and `penalty` is slack times the
     sum of what the others lack.
 
-    >>> operator = And(2, alpha=0.8).eval()
+    >>> operator = LNNAnd(2, alpha=0.8).eval()
     >>> operator(torch.tensor([[1.0, 1.0], [1.0, 0.5], [0.0, 1.0]]).double()).tolist()
     [1.0, 0.65, 0.0]
-    >>> And(2, alpha=0.65)
+    >>> LNNAnd(2, alpha=0.65)
     Traceback (most recent call last):
     ...
     rulewright.errors.DataError: no conjunction of 2 inputs has alpha 0.65; alpha must be > 0.666667 (n / (n + 1)), ...
@@ -204,10 +204,10 @@ class And(Operator):
             self.rates.copy_(rates.clamp(min=0))
 
 
-class Or(And):
-    """``LNN-∨(x) = 1 − LNN-∧(1 − x) = 1 − relu1(β − Σ w_i x_i)``, under the constraints of `And`.
+class LNNOr(LNNAnd):
+    """``LNN-∨(x) = 1 − LNN-∧(1 − x) = 1 − relu1(β − Σ w_i x_i)``, under the constraints of `LNNAnd`.
 
-    >>> Or(2, alpha=0.8).truth_table()
+    >>> LNNOr(2, alpha=0.8).truth_table()
     [((0, 0), 0.0), ((0, 1), 1.0), ((1, 0), 1.0), ((1, 1), 1.0)]
     """
 
@@ -350,7 +350,7 @@ _CONNECTIVES: Mapping[tuple[str, str], type[Operator]] = {
 def connective(kind: str, form: Form, arity: int, *, alpha: float, slack: float | None = None) -> Operator:
     """Build an "and" or an "or"; ``lnn`` learns, ``product`` and ``lukasiewicz`` have nothing to learn."""
     if form == "lnn":
-        return (And if kind == "and" else Or)(arity, alpha=alpha, slack=slack)
+        return (LNNAnd if kind == "and" else LNNOr)(arity, alpha=alpha, slack=slack)
     if (kind, form) not in _CONNECTIVES:
         raise DataError(f"connectives must be 'lnn', 'product' or 'lukasiewicz', got {form!r}")
     return _CONNECTIVES[kind, form](arity)

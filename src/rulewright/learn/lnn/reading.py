@@ -10,7 +10,7 @@ import torch
 
 from rulewright.errors import DataError
 from rulewright.learn.lnn.network import TemplateNetwork
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, Head, Leaf, Look, Neuron
+from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, Neuron
 from rulewright.learn.lnn.operators import Mixer
 from rulewright.logic import (
     Annotations,
@@ -41,18 +41,18 @@ class Reading:
     value: float
 
 
-def crisp_rules(network: TemplateNetwork, *, least: float = 0.5) -> list[Rule]:
+def crisp_rules(network: TemplateNetwork, *, min_truth: float = 0.5) -> list[Rule]:
     """Return the rules that make the target at least so true by themselves, the truest first.
 
     Each choice of predicates and of an alternative is a rule; its confidence is the truth value that the network gives
-    to the head when the body holds and nothing else does. Where none reaches ``least`` the best one is returned.
+    to the head when the body holds and nothing else does. Where none reaches ``min_truth`` the best one is returned.
     """
-    reader = _Reader(network)
+    reader = _TemplateReader(network)
     program = network.program
     root = program.nodes[program.root]
     head = Atom(program.target, root.columns)
     readings = reader.readings(program.root)
-    chosen = [each for each in readings if each.value >= least] or readings[:1]
+    chosen = [each for each in readings if each.value >= min_truth] or readings[:1]
     found: dict[Rule, Rule] = {}
     learned = _parameters(network, least_share=_SHOWN)
     for reading in chosen:
@@ -63,7 +63,7 @@ def crisp_rules(network: TemplateNetwork, *, least: float = 0.5) -> list[Rule]:
     for name in reader.needed:
         node = program.nodes[f"head {name}"]
         for reading in reader.readings(node.name):
-            if reading.value >= least:
+            if reading.value >= min_truth:
                 rules.append(Rule(*_tidied(Atom(name, node.columns), reading.body), min(1.0, round(reading.value, 6))))
     return rules
 
@@ -126,7 +126,7 @@ def _tidied(head: Atom, body: Iterable[Formula]) -> tuple[Atom, tuple[Formula, .
     return substitute(head, renaming), tuple(substitute(part, renaming) for part in parts)
 
 
-class _Reader:
+class _TemplateReader:
     def __init__(self, network: TemplateNetwork) -> None:
         self.network, self.nodes = network, network.program.nodes
         self.needed: dict[str, None] = {}
@@ -222,7 +222,7 @@ class _Reader:
             body.append(Not(leaf.unit if isinstance(leaf.unit, Membership) else Atom(name, leaf.unit.args)))
         return Reading(tuple(body), 1.0)
 
-    def _head(self, head: Head) -> list[Reading]:
+    def _head(self, head: HeadNode) -> list[Reading]:
         found = []
         for place, name in enumerate(head.clauses):
             renaming = dict(zip(self.nodes[name].columns, head.columns, strict=True))

@@ -20,12 +20,12 @@ from rulewright.learn.lnn.nodes import (
     Flip,
     Frame,
     Gate,
-    Head,
+    HeadNode,
     Leaf,
     Look,
     Neuron,
     Node,
-    Program,
+    TemplateProgram,
     looks,
 )
 from rulewright.logic import (
@@ -199,7 +199,7 @@ def renamed_root(templates: RuleSet, root: str, target: str) -> RuleSet:
     return RuleSet(found, closed=templates.closed)
 
 
-def resolve(templates: RuleSet | Template | str, kb: KnowledgeBase, target: str | None = None) -> Program:
+def resolve(templates: RuleSet | Template | str, kb: KnowledgeBase, target: str | None = None) -> TemplateProgram:
     """Resolve every name, type and domain of a template; what cannot work is an error that says why.
 
     >>> kb = KnowledgeBase.from_facts([("a", "1", "2"), ("b", "1", "2"), ("c", "2", "5")])
@@ -253,11 +253,11 @@ class _Resolver:
         self.heads: dict[str, str] = {}
         self.open: list[str] = []
 
-    def program(self, target: str) -> Program:
+    def program(self, target: str) -> TemplateProgram:
         if target not in self.clauses:
             raise unknown_name("head of a template", target, self.clauses)
         root = self.head(target)
-        return Program(target, root, self.nodes, self.types, self.neurons)
+        return TemplateProgram(target, root, self.nodes, self.types, self.neurons)
 
     def head(self, name: str) -> str:
         """Return the node of a head, which is made when it is first asked for."""
@@ -278,7 +278,7 @@ class _Resolver:
             inputs = tuple(f"clause {place + 1}" for place in range(len(frames)))
             operator = self._neuron(first, Neuron("or", inputs, isinstance(clause, Template), "clauses", first))
         node = f"head {name}"
-        self.nodes[node] = Head(node, columns, tuple(frames), operator)
+        self.nodes[node] = HeadNode(node, columns, tuple(frames), operator)
         self.types[node] = kinds.pop()
         self.heads[name] = node
         return node

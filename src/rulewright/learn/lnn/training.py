@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError
 from rulewright.learn.lnn.grounding import Columns, ground, lookup, projected
@@ -26,7 +27,7 @@ _ROUNDS = 30  # how often a negative that turns out true is drawn anew
 
 
 @dataclass(frozen=True)
-class Examples:
+class TemplateExamples:
     """Facts as columns, the positive ones first, and for each positive one the places of its negatives.
 
     ``negatives`` has −1 where none was found. ``without`` counts the positive facts that have no negative.
@@ -52,7 +53,7 @@ def examples_of(
     count: int,
     places: Sequence[int],
     seed: int,
-) -> Examples:
+) -> TemplateExamples:
     """Put beside each positive fact ``count`` facts in which one argument is another one of its range.
 
     Negatives are checked: none is among ``known``. Facts observed to be ``false`` are drawn first, in turn.
@@ -86,7 +87,7 @@ def examples_of(
         which[left] = np.array(places)[random.integers(len(places), size=len(left))]
     numbers = np.where(found, size + np.cumsum(found) - 1, -1).reshape(size, count)
     columns = tuple(np.concatenate([one, other[found]]) for one, other in zip(positives, drawn, strict=True))
-    return Examples(columns, size, numbers)
+    return TemplateExamples(columns, size, numbers)
 
 
 def argument_ranges(*facts: Columns | None) -> list[npt.NDArray[np.generic]]:
@@ -113,23 +114,10 @@ class TrainingOptions:
     batch_size: int = 64
     rate: float = 0.02
     negatives: int = 4
-    places: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
     sparsity: float = 0.0
     hide: bool = True
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.loss not in ("margin", "logistic", "ranking"):
-            raise DataError(f"loss must be 'margin', 'logistic' or 'ranking', got {self.loss!r}")
-        if not self.sparsity >= 0:
-            raise DataError(f"sparsity must be >= 0, got {self.sparsity}")
-        if not self.margin > 0:
-            raise DataError(f"margin must be > 0, got {self.margin}")
-        for name in ("epochs", "batch_size", "negatives"):
-            if getattr(self, name) < 1:
-                raise DataError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if self.places is not None and not self.places:
-            raise DataError("places must name at least one argument, or be None for all")
 
 
 def pair_loss(kind: Loss, positive: Tensor, negative: Tensor, there: Tensor, margin: float) -> Tensor:
@@ -154,7 +142,7 @@ def pair_loss(kind: Loss, positive: Tensor, negative: Tensor, there: Tensor, mar
 
 
 @dataclass(frozen=True)
-class Job:
+class TemplateJob:
     """All that training one target takes, to be sent to another process."""
 
     target: str
@@ -167,11 +155,11 @@ class Job:
     training: TrainingOptions
     inverses: Mapping[str, str]
     folder: str | None = None
-    memory_limit: str | None = None
+    memory_limit: int | str | None = None
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedTemplate:
     """What training one target gave: the operators' values, and how it went."""
 
     target: str
@@ -185,7 +173,7 @@ class Trained:
     partly_hidden: tuple[str, ...]
 
 
-def train(job: Job, progress: Callable[[int, int], None] | None = None) -> Trained:
+def train(job: TemplateJob, progress: Progress | None = None) -> TrainedTemplate:
     """Train one target; with a folder, every epoch is saved there and training goes on where it stopped."""
     options = job.training
     program = resolve(job.templates, job.kb, job.target)
@@ -212,7 +200,7 @@ def train(job: Job, progress: Callable[[int, int], None] | None = None) -> Train
 
     def report(state: TrainingProgress) -> None:
         if progress is not None and state.record is not None:
-            progress(state.epoch, state.epochs)
+            progress(job.target, state.epoch, state.epochs)
 
     result = TrainingLoop(
         network,
@@ -224,7 +212,7 @@ def train(job: Job, progress: Callable[[int, int], None] | None = None) -> Train
         folder=None if job.folder is None else os.path.join(job.folder, _file_name(job.target)),  # noqa: PTH118
         progress=report,
     ).run()
-    return Trained(
+    return TrainedTemplate(
         job.target,
         {key: network.operator(key).values() for key in network.operators},
         tuple(float(each.losses["loss"]) for each in result.history),
@@ -237,7 +225,7 @@ def train(job: Job, progress: Callable[[int, int], None] | None = None) -> Train
     )
 
 
-def train_alone(job: Job) -> Trained:
+def train_alone(job: TemplateJob) -> TrainedTemplate:
     """Train one target in a process of its own, on one thread."""
     torch.set_num_threads(1)
     return train(job)
@@ -246,17 +234,17 @@ def train_alone(job: Job) -> Trained:
 class _Batches:
     """The examples of one target over one grounding, and the loss of any of them."""
 
-    def __init__(self, job: Job, network: TemplateNetwork) -> None:
+    def __init__(self, job: TemplateJob, network: TemplateNetwork) -> None:
         self.options, self.network = job.training, network
         known = [job.kb.columns(job.target)] if job.target in job.kb.predicates else []
         if job.valid is not None:
             known.append(job.valid)
         ranges = argument_ranges(job.positives, job.false)
-        places = self.options.places or tuple(range(len(ranges)))
+        places = self.options.positions or tuple(range(len(ranges)))
         if any(place not in range(len(ranges)) for place in places):
-            raise DataError(f"places of {job.target} lie in 0 … {len(ranges) - 1}, got {list(places)}")
+            raise DataError(f"positions of {job.target} lie in 0 … {len(ranges) - 1}, got {list(places)}")
 
-        def examples(positives: Columns, seed: int, false: Columns | None) -> Examples:
+        def examples(positives: Columns, seed: int, false: Columns | None) -> TemplateExamples:
             every = [job.positives, *known]
             return examples_of(
                 job.target,
@@ -286,7 +274,7 @@ class _Batches:
         self.places = [torch.cat([self.grounding.find(each), torch.tensor([-1])]) for each in parts]
         self.reachable = int((self.places[0][: self.train.positives] >= 0).sum())
 
-    def _loss(self, which: int, examples: Examples, numbers: Sequence[int]) -> Tensor:
+    def _loss(self, which: int, examples: TemplateExamples, numbers: Sequence[int]) -> Tensor:
         values = self.network(self.grounding)
         values = torch.cat([values, values.new_zeros(1)])[self.places[which]]
         chosen = torch.as_tensor(np.asarray(numbers))

@@ -81,7 +81,7 @@ class NLILCompletion(Learner):
         hide_pair: bool = False,
         ways: Ways = "telling",
         negated: int = 1,
-        questions: int = 500,
+        queries: int = 500,
         candidates: int | None = 300,
         loss: Loss = "softmax",
         l1: float = 0.0,
@@ -101,7 +101,7 @@ class NLILCompletion(Learner):
         self.max_predicates, self.max_edges = max_predicates, max_edges
         self.rounds, self.samples, self.max_length = rounds, samples, max_length
         self.max_facts, self.negatives, self.hide_pair = max_facts, negatives, hide_pair
-        self.ways, self.negated, self.questions, self.candidates = ways, negated, questions, candidates
+        self.ways, self.negated, self.queries, self.candidates = ways, negated, queries, candidates
         self.loss, self.l1, self.l2, self.prior = loss, l1, l2, prior
         self.iterations, self.min_valid = iterations, min_valid
         self.seed, self.folder, self.progress = seed, folder, progress
@@ -138,7 +138,7 @@ class NLILCompletion(Learner):
         return self.mixture_.scores(relation, entities, inverse=inverse)
 
     def _make_mixture(self, paths: Mapping[str, tuple[Path, ...]]) -> PathMixture:
-        def report(done: int, total: int) -> None:
+        def report(stage: str, done: int, total: int) -> None:
             if self.progress is not None:
                 self.progress("weights", done, total)
 
@@ -148,7 +148,7 @@ class NLILCompletion(Learner):
             constants=0,
             ways=self.ways,
             negated=self.negated,
-            questions=self.questions,
+            queries=self.queries,
             candidates=self.candidates,
             loss=self.loss,
             l1=self.l1,

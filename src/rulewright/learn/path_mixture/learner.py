@@ -4,144 +4,60 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path as FilePath
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from rulewright.checks import SHARE, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, signature
-from rulewright.engine.evidence import RuleForm, RuleTable
+from rulewright.data.index import Ids
+from rulewright.engine.evidence import WAYS, RuleForm, RuleTable, Ways
 from rulewright.engine.walks import Graph, find_relation
 from rulewright.errors import DataError, FileError
 from rulewright.files import write_text
-from rulewright.learn.path_mixture.target import MixtureOptions, Target, learn_target
-from rulewright.logic import Path, RuleSet, mirror_path
+from rulewright.learn.base import Learner
+from rulewright.learn.path_mixture.paths import LONGEST, Floats
+from rulewright.learn.path_mixture.target import Target, learn_target
+from rulewright.learn.path_mixture.weighing import LOSSES, Loss
+from rulewright.logic import Path, RuleSet, count_steps, encode_step, invert_step, mirror_path
 from rulewright.reason.rank import RuleRanker
 
-_COLUMNS = ("path_index", "form", "constant", "end")
-_AFTERWARDS = ("shared",)
-"""Options that matter only when all targets are learned: they may change between two runs."""
 
+class PathMixture(Learner):
+    """Answers ``r(h, ?)`` and ``r(?, t)`` by a weighted sum of rules, for each relation and direction its own.
 
-class SavedTargets:
-    """A folder with a file for each target, of one data set and one choice of options."""
+    A candidate ``y`` has the score ``Σ_P w_P ψ_P(x, y)`` over paths ``P`` and rules with constants: ``ψ_P`` is 1 where
+    ``P`` joins ``x`` to ``y``, or more for more ways, and 0 elsewhere. Weights are trained by a ranking loss: queries
+    are asked on the graph without the very fact they are about (exactly, for every candidate and any path), and the
+    answer is to score above all other entities. Where the knowledge base has a split ``valid``, training stops when the
+    loss there no longer falls.
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        kb: KnowledgeBase,
-        options: MixtureOptions,
-        seed: int,
-        paths: Mapping[int, Sequence[Path]] | None = None,
-    ) -> None:
-        self.folder, self.ways = FilePath(folder), options.ways
-        self.folder.mkdir(parents=True, exist_ok=True)
-        wanted = {
-            "options": {name: value for name, value in asdict(options).items() if name not in _AFTERWARDS},
-            "seed": seed,
-            "entities": kb.n_entities,
-            "relations": len(kb.predicates),
-            "facts": kb.n_facts,
-        }
-        if paths is not None:
-            wanted["paths"] = sha256(repr(sorted(paths.items())).encode()).hexdigest()
-        settings = self.folder / "settings.json"
-        if settings.exists():
-            if json.loads(settings.read_text(encoding="utf-8")) != wanted:
-                raise FileError(f"{settings} is of a run with other facts or options; choose another folder")
-        else:
-            write_text(settings, json.dumps(wanted, indent=1) + "\n")
+    Args:
+        targets: the relations to learn; None is all.
+        paths: by relation, the paths to weigh; then none are looked for.
+        max_length, max_paths: the longest path, 1 … 5, and how many are kept for each query.
+        min_support, min_confidence: of the paths to keep.
+        sample: how many facts of a relation paths are looked for on.
+        max_edges: how many edges a walker takes from an entity while paths are looked for; None is all.
+        constants: the relations in the body of rules that name entities, 0 for no such rules, at most 2.
+        max_constants: how many such rules are kept for each query.
+        ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `rulewright.engine.evidence`.
+        negated: paths of up to so many relations may have negative weights, as may that ``x`` and ``y`` are one.
+        queries, candidates: how many facts of each relation are asked about, and how many of the best candidates are
+            kept for each on large graphs; None is all.
+        loss: ``softmax``, ``logistic`` or ``margin``.
+        l1, l2, prior: ``l1`` makes weights sparse, ``l2`` holds them near ``prior`` times ``−log(1 − confidence)``.
+        shared: a path weighs, beside its own, so much times its weight in the other direction.
+        iterations: of training.
+        min_valid: the facts a relation must have in ``valid`` for early stopping.
+        seed: of all that is drawn.
+        folder: keeps what is learned; the same call goes on where it was stopped.
 
-    def _file(self, relation: int) -> FilePath:
-        return self.folder / f"target_{relation}.npz"
-
-    def load(self, relation: int) -> Target | None:
-        """Return a target that was learned before."""
-        file = self._file(relation)
-        if not file.exists():
-            return None
-        with np.load(file, allow_pickle=False) as held:
-            paths = tuple(tuple(each) for each in json.loads(str(held["paths"])))
-            path, kind, constant, end = (held[name] for name in _COLUMNS)
-            table = RuleTable(relation, paths, path, kind, constant, end, self.ways)
-            return Target(table, held["weights"], held["support"], held["body"], float(held["seconds"]))
-
-    def save(self, target: Target) -> None:
-        """Keep a target, in one step."""
-        file = self._file(target.table.step)
-        columns = {name: getattr(target.table, name) for name in _COLUMNS}
-        figures = {name: getattr(target, name) for name in ("weights", "support", "body", "seconds")}
-        part = file.with_suffix(".part.npz")
-        np.savez_compressed(part, paths=np.array(json.dumps(target.table.paths)), **columns, **figures)
-        part.replace(file)
-
-
-def with_shared(learned: Mapping[int, Target], share: float) -> dict[int, Target]:
-    """Add to each path's weight ``share`` times what it weighs in the other direction.
-
-    >>> def target(relation, path, weight):
-    ...     return Target(RuleTable.of_paths(relation, [path]), np.array([weight]), np.ones(1), np.ones(1))
-    >>> found = with_shared({0: target(0, (2, 4), 1.0), 1: target(1, (5, 3), 2.0)}, 0.5)
-    >>> found[0].weights.tolist(), found[1].weights.tolist()
-    ([2.0], [2.5])
-    """
-    if share == 0:
-        return dict(learned)
-    return {
-        relation: _joined(target, learned[relation ^ 1], share) if relation ^ 1 in learned else target
-        for relation, target in learned.items()
-    }
-
-
-def _joined(target: Target, other: Target, share: float) -> Target:
-    own = _closed(target)
-    back = {mirror_path(path): place for path, place in _closed(other).items()}
-    weights = target.weights.copy()
-    both = [path for path in own if path in back]
-    weights[[own[path] for path in both]] += share * other.weights[[back[path] for path in both]]
-    more = [path for path in back if path not in own]
-    places = np.array([back[path] for path in more], dtype=np.int64)
-    table = target.table.join(RuleTable.of_paths(target.table.step, more, target.table.ways))
-    return Target(
-        table,
-        np.concatenate([weights, share * other.weights[places]]),
-        np.concatenate([target.support, other.support[places]]),
-        np.concatenate([target.body, other.body[places]]),
-        target.seconds,
-    )
-
-
-def _closed(target: Target) -> dict[Path, int]:
-    """Return where the rule of each path stands."""
-    table = target.table
-    return {table.paths[table.path_index[place]]: int(place) for place in np.flatnonzero(table.form == RuleForm.CLOSED)}
-
-
-Progress = Callable[[int, int], None]
-
-
-class PathMixture:
-    """Answers ``r(h, ?)`` and ``r(?, t)`` by a weighted sum of rules: an LNN-pred over paths for each relation.
-
-    ``ψ_r(x, y) = 1 − relu1(β − Σ_P w_P ψ_P(x, y))`` with ``w ≥ 0``; ``ψ_P`` is 1 where path ``P`` joins ``x`` to ``y``,
-    or more for more ways (``ways``: once, counted or telling, see `truth`).
-    Since ψ grows with the sum, candidates are ranked by the sum, which never saturates. Beside paths of up to
-    ``max_length`` relations (the ``max_paths`` best of those found on ``sample`` facts), the mixture has rules that
-    name entities (``constants``: the relations in their body, 0 for none). Paths of up to ``negated`` relations may be
-    negated: what else joins ``x`` and ``y``, or that they are one, may speak against ``r``. Both directions of a
-    relation have weights of their own; a path weighs, beside its own, ``shared`` times that of the other direction.
-    Where ``paths`` are given, by relation, these are weighed and none are looked for.
-
-    Training asks ``questions`` facts of each relation on the graph without that very fact (exactly, for every candidate
-    and any path), and raises the answer above all other entities by the ``loss`` (softmax, logistic or margin); ``l2``
-    holds the weights near ``prior`` times ``−log(1 − confidence)``. Where the knowledge base has a split ``valid``,
-    training stops when the loss there no longer falls. What is learned is kept in ``folder``, where one is given: the
-    same call goes on where it was stopped.
+    ``ranker_`` ranks candidates, ``learned_`` has the rules and weights of each query by the index of its step.
 
     >>> kb = KnowledgeBase.from_triples(
     ...     [(f"a{i}", "p", f"b{i}") for i in range(9)] + [(f"b{i}", "q", f"a{i}") for i in range(8)]
@@ -151,82 +67,233 @@ class PathMixture:
     'a8'
     """
 
+    learned_: dict[int, Target]
+    ranker_: RuleRanker
+
+    _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {
+        "targets": Names(),
+        "max_length": Whole(1, LONGEST),
+        "max_paths": Whole(1),
+        "min_support": Whole(1),
+        "min_confidence": SHARE,
+        "sample": Whole(1),
+        "max_edges": Whole(1, optional=True),
+        "constants": Whole(0, 2),
+        "max_constants": Whole(0),
+        "ways": OneOf(*WAYS),
+        "negated": Whole(0, LONGEST),
+        "queries": Whole(1),
+        "candidates": Whole(1, optional=True),
+        "loss": OneOf(*LOSSES),
+        "l1": Real(0),
+        "l2": Real(0),
+        "prior": Real(0),
+        "shared": SHARE,
+        "iterations": Whole(1),
+        "min_valid": Whole(1),
+        "seed": Whole(0),
+    }
+
     def __init__(
         self,
         *,
-        targets: Iterable[str] | None = None,
+        targets: Collection[str] | None = None,
         paths: Mapping[str, Sequence[Path]] | None = None,
+        max_length: int = 3,
+        max_paths: int = 500,
+        min_support: int = 2,
+        min_confidence: float = 0.0,
+        sample: int = 200,
+        max_edges: int | None = 200,
+        constants: int = 1,
+        max_constants: int = 20_000,
+        ways: Ways = "telling",
+        negated: int = 1,
+        queries: int = 500,
+        candidates: int | None = 300,
+        loss: Loss = "softmax",
+        l1: float = 0.0,
+        l2: float = 1.0,
+        prior: float = 0.05,
+        shared: float = 0.0,
+        iterations: int = 50,
+        min_valid: int = 5,
         seed: int = 0,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
-        **options: Any,
     ) -> None:
-        known = {field.name for field in fields(MixtureOptions)}
-        for name in options:
-            if name not in known:
-                raise DataError(f"unknown option {name!r}; known: {', '.join(sorted(known))}")
-        self.options = MixtureOptions(**options)
-        self.targets = None if targets is None else tuple(targets)
+        self.targets = targets
         self.paths = paths
+        self.max_length = max_length
+        self.max_paths = max_paths
+        self.min_support = min_support
+        self.min_confidence = min_confidence
+        self.sample = sample
+        self.max_edges = max_edges
+        self.constants = constants
+        self.max_constants = max_constants
+        self.ways = ways
+        self.negated = negated
+        self.queries = queries
+        self.candidates = candidates
+        self.loss = loss
+        self.l1 = l1
+        self.l2 = l2
+        self.prior = prior
+        self.shared = shared
+        self.iterations = iterations
+        self.min_valid = min_valid
         self.seed = seed
         self.folder = folder
         self.progress = progress
-        self.learned_: dict[int, Target] = {}
+        self._check_parameters()
 
     def fit(self, kb: KnowledgeBase) -> Self:
         """Learn the rules of every relation, or of the targets."""
-        numbers = [kb.predicate_index(name) for name, each in kb.predicates.items() if signature(each) == "ee"]
-        if not numbers:
+        self._check_before_fit(kb)
+        relations = [name for name, predicate in kb.predicates.items() if signature(predicate) == "ee"]
+        if not relations:
             raise DataError("no predicate has two entities as arguments, so there are no paths to learn from")
-        if self.targets is not None:
-            numbers = [find_relation(kb, name) for name in self.targets]
-            for name in self.targets:
-                if kb.count(name) == 0:
-                    raise DataError(f"{name} has no facts, so there is nothing to learn it from")
+        for name in self.targets or ():
+            find_relation(kb, name)
+            if kb.count(name) == 0:
+                raise DataError(f"{name} has no facts, so there is nothing to learn it from")
         graph = Graph.of(kb)
         valid = Graph.of(kb.splits["valid"]) if "valid" in kb.splits else None
-        given = None if self.paths is None else self._both_ways(kb, self.paths)
-        saved = None if self.folder is None else SavedTargets(self.folder, kb, self.options, self.seed, given)
-        self._kb = kb
-        self.learned_ = {}
-        vars(self).pop("rules_", None)
-        none = np.zeros(0, dtype=np.int64)
-        for done, relation in enumerate(2 * number + inverse for number in numbers for inverse in (0, 1)):
-            target = None if saved is None else saved.load(relation)
+        given = None if self.paths is None else _mirror_given_paths(kb, self.paths)
+        saved = None if self.folder is None else SavedTargets(self.folder, kb, self, given)
+        learned: dict[int, Target] = {}
+        empty = np.zeros(0, dtype=np.int64)
+        wanted = relations if self.targets is None else self.targets
+        chosen = [(name, inverse) for name in wanted for inverse in (False, True)]
+        for done, (name, inverse) in enumerate(chosen):
+            step = encode_step(kb.predicate_index(name), inverse)
+            target = None if saved is None else saved.load(step)
             if target is None:
-                edges = (none, none) if valid is None else valid.edges(relation)
-                paths = None if given is None else given[relation]
-                target = learn_target(graph, relation, self.options, edges, seed=self.seed, paths=paths)
+                edges = (empty, empty) if valid is None else valid.edges(step)
+                target = learn_target(self, graph, step, edges, paths=None if given is None else given[step])
                 if target is not None and saved is not None:
                     saved.save(target)
             if target is not None:
-                self.learned_[relation] = target
+                learned[step] = target
             if self.progress is not None:
-                self.progress(done + 1, 2 * len(numbers))
-        self.learned_ = with_shared(self.learned_, self.options.shared)
-        self.ranker_ = RuleRanker(
-            kb, {relation: (each.table, each.weights) for relation, each in self.learned_.items()}
-        )
+                self.progress(f"learning {name}", done + 1, len(chosen))
+        self.learned_ = share_weights(learned, self.shared)
+        self.ranker_ = RuleRanker(kb, {step: (target.table, target.weights) for step, target in self.learned_.items()})
+        self._kb = kb
+        self.__dict__.pop("rules_", None)
         return self
 
-    @staticmethod
-    def _both_ways(kb: KnowledgeBase, paths: Mapping[str, Sequence[Path]]) -> dict[int, tuple[Path, ...]]:
-        """Return the given paths of each relation and of its inverse."""
-        found: dict[int, tuple[Path, ...]] = dict.fromkeys(range(2 * len(kb.predicates)), ())
-        for name, mine in paths.items():
-            number = 2 * find_relation(kb, name)
-            found[number], found[number + 1] = tuple(mine), tuple(map(mirror_path, mine))
-        return found
-
-    def scores(
-        self, relation: str, entities: npt.NDArray[np.int64], *, inverse: bool = False
-    ) -> npt.NDArray[np.float64]:
+    def scores(self, relation: str, entities: Ids, *, inverse: bool = False) -> Floats:
         """Return a row for each entity: how well every entity answers ``relation(h, ?)``, or ``relation(?, h)``."""
         return self.ranker_.scores(relation, entities, inverse=inverse)
 
     @cached_property
-    def rules_(self) -> RuleSet:
+    def rules_(self) -> RuleSet:  # type: ignore[override]
         """The rules with their weights, in the common language; what speaks against a relation is a formula."""
-        from rulewright.learn.path_mixture.rules import written
+        from rulewright.learn.path_mixture.rules import write_mixture
 
-        return written(self.learned_, self._kb)
+        return write_mixture(self.learned_, self._kb)
+
+
+def _mirror_given_paths(kb: KnowledgeBase, paths: Mapping[str, Sequence[Path]]) -> dict[int, tuple[Path, ...]]:
+    """Return the given paths of each relation and of its inverse."""
+    by_step: dict[int, tuple[Path, ...]] = dict.fromkeys(range(count_steps(len(kb.predicates))), ())
+    for name, given in paths.items():
+        step = encode_step(find_relation(kb, name))
+        by_step[step], by_step[invert_step(step)] = tuple(given), tuple(map(mirror_path, given))
+    return by_step
+
+
+def share_weights(learned: Mapping[int, Target], share: float) -> dict[int, Target]:
+    """Add to each path's weight ``share`` times what it weighs in the other direction.
+
+    >>> def target(relation, path, weight):
+    ...     return Target(RuleTable.of_paths(relation, [path]), np.array([weight]), np.ones(1), np.ones(1))
+    >>> shared = share_weights({0: target(0, (2, 4), 1.0), 1: target(1, (5, 3), 2.0)}, 0.5)
+    >>> shared[0].weights.tolist(), shared[1].weights.tolist()
+    ([2.0], [2.5])
+    """
+    if share == 0:
+        return dict(learned)
+    return {
+        step: _add_shared(target, learned[invert_step(step)], share) if invert_step(step) in learned else target
+        for step, target in learned.items()
+    }
+
+
+def _add_shared(target: Target, other: Target, share: float) -> Target:
+    own = _path_rows(target)
+    mirrored = {mirror_path(path): row for path, row in _path_rows(other).items()}
+    weights = target.weights.copy()
+    both = [path for path in own if path in mirrored]
+    weights[[own[path] for path in both]] += share * other.weights[[mirrored[path] for path in both]]
+    new = [path for path in mirrored if path not in own]
+    rows = np.array([mirrored[path] for path in new], dtype=np.int64)
+    return Target(
+        target.table.join(RuleTable.of_paths(target.table.step, new, target.table.ways)),
+        np.concatenate([weights, share * other.weights[rows]]),
+        np.concatenate([target.support, other.support[rows]]),
+        np.concatenate([target.body, other.body[rows]]),
+        target.seconds,
+    )
+
+
+def _path_rows(target: Target) -> dict[Path, int]:
+    """Return the row of each path's rule."""
+    table = target.table
+    return {table.paths[table.path_index[row]]: int(row) for row in np.flatnonzero(table.form == RuleForm.CLOSED)}
+
+
+class SavedTargets:
+    """A folder with a file for each target, of one data set and one choice of parameters."""
+
+    _TABLE = ("path_index", "form", "constant", "end")
+    _FREE = ("targets", "paths", "shared", "folder", "progress")  # may change between two runs
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        kb: KnowledgeBase,
+        mixture: PathMixture,
+        paths: Mapping[int, Sequence[Path]] | None,
+    ) -> None:
+        self.folder, self.ways = FilePath(folder), mixture.ways
+        self.folder.mkdir(parents=True, exist_ok=True)
+        parameters: dict[str, Any] = mixture.get_params()
+        settings = {
+            "parameters": {name: value for name, value in parameters.items() if name not in self._FREE},
+            "entities": kb.n_entities,
+            "relations": len(kb.predicates),
+            "facts": kb.n_facts,
+        }
+        if paths is not None:
+            settings["paths"] = sha256(repr(sorted(paths.items())).encode()).hexdigest()
+        file = self.folder / "settings.json"
+        if not file.exists():
+            write_text(file, json.dumps(settings, indent=1) + "\n")
+        elif json.loads(file.read_text(encoding="utf-8")) != settings:
+            raise FileError(f"{file} is of a run with other facts or parameters; choose another folder")
+
+    def _file(self, step: int) -> FilePath:
+        return self.folder / f"target_{step}.npz"
+
+    def load(self, step: int) -> Target | None:
+        """Return a target that was learned before."""
+        file = self._file(step)
+        if not file.exists():
+            return None
+        with np.load(file, allow_pickle=False) as held:
+            paths = tuple(tuple(path) for path in json.loads(str(held["paths"])))
+            path_index, form, constant, end = (held[name] for name in self._TABLE)
+            table = RuleTable(step, paths, path_index, form, constant, end, self.ways)
+            return Target(table, held["weights"], held["support"], held["body"], float(held["seconds"]))
+
+    def save(self, target: Target) -> None:
+        """Keep a target, in one step."""
+        file = self._file(target.table.step)
+        columns = {name: getattr(target.table, name) for name in self._TABLE}
+        figures = {name: getattr(target, name) for name in ("weights", "support", "body", "seconds")}
+        part = file.with_suffix(".part.npz")
+        np.savez_compressed(part, paths=np.array(json.dumps(target.table.paths)), **columns, **figures)
+        part.replace(file)

@@ -40,7 +40,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     for reduction in ("max", "sum"):
         checkpoints = folder / f"checkpoints_{reduction}"
         options = {**settings["options"], "reduction": reduction}
-        learner = LNNLearner(countries(number), places=(1,), seed=seed, folder=checkpoints, **options)
+        learner = LNNLearner(countries(number), positions=(1,), seed=seed, folder=checkpoints, **options)
         learners[reduction] = learner.fit(kb, examples)
         found[reduction] = ranked_auc_pr(learner, examples, candidates)
         tell(f"{reduction}: AUC-PR {found[reduction]:.4f} on the questions to train on, each fact hidden from itself")

@@ -20,7 +20,7 @@ from rulewright.data.generators import gridworld
 from rulewright.data.generators.grids import DIRECTIONS
 from rulewright.errors import MissingExtraError
 from rulewright.learn.lnn import ready
-from rulewright.learn.lnn.grounding import Grounding, ground
+from rulewright.learn.lnn.grounding import TemplateGrounding, ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
 from rulewright.learn.lnn.reading import crisp_rules
 from rulewright.learn.lnn.template import resolve
@@ -136,7 +136,7 @@ class SeenGrids:
 
     def __init__(self, policy: MovePolicy, grids: GridWorlds) -> None:
         self.grids = grids
-        self.groundings: dict[str, Grounding] = {
+        self.groundings: dict[str, TemplateGrounding] = {
             way: ground(policy.network(way).program, grids.kb) for way in DIRECTIONS
         }
         self.places = {way: each.find(grids.columns) for way, each in self.groundings.items()}

@@ -15,7 +15,7 @@ import torch
 from rulewright.data.generators.grids import DIRECTIONS
 from rulewright.files import write_bytes
 from rulewright.learn.lnn.network import TemplateNetwork
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, Head, Leaf, Look
+from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look
 from rulewright.learn.lnn.operators import Operator
 from rulewright.papers.lnn.gridworld import GridWorlds
 from rulewright.papers.report_page import new_figure
@@ -49,7 +49,7 @@ def rule_tree(network: TemplateNetwork) -> TreeBox:
     """Return a network as a tree of boxes: heads and connectives, leaves, and the predicates they mix."""
     program = network.program
     root = program.nodes[program.root]
-    args = ", ".join(map(str, program.nodes[root.clauses[0]].columns if isinstance(root, Head) else root.columns))
+    args = ", ".join(map(str, program.nodes[root.clauses[0]].columns if isinstance(root, HeadNode) else root.columns))
     top = TreeBox(f"{program.target}({args})", GATE)
     top.children = [_box(network, program.root)]
     return top

@@ -18,10 +18,8 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     settings: Any = experiment.settings
     kb = datasets.load(str(settings["set"]))
     started, began = time.process_time(), time.monotonic()
-    report = progress_teller(tell, "relations")
-    completion = NLILCompletion(
-        seed=seed, folder=folder, progress=lambda _, done, total: report(done, total), **settings["options"]
-    ).fit(kb)
+    progress = progress_teller(tell, "relations")
+    completion = NLILCompletion(seed=seed, folder=folder, progress=progress, **settings["options"]).fit(kb)
     learned = time.process_time()
     rows, by_split = ranked_splits(completion, kb, settings.get("splits", ("valid", "test")), tell)
     return {
