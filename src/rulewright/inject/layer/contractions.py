@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from math import prod
 from typing import TypeAlias
 
@@ -110,7 +111,13 @@ class ContractionProgram:
         for position, (node, labels) in enumerate(labelled):
             others = {label for other, (_, more) in enumerate(labelled) if other != position for label in more}
             kept = tuple(label for label in labels if label in others or label in result)
-            remaining.append((self._sum(node, [i for i, label in enumerate(labels) if label not in kept]), kept))
+            if kept != labels:  # sum over what nothing else has
+                dims = self.nodes[node].dims
+                summed = tuple(i for i, label in enumerate(labels) if label not in kept)
+                left = tuple(type_name for i, type_name in enumerate(dims) if i not in summed)
+                flops = self._count_elements(dims)
+                node = self._add("sum", (node,), summed, left, partial(torch.sum, dim=summed), flops=flops)
+            remaining.append((node, kept))
         for pair in self._find_path(remaining, result):
             chosen = [remaining[position] for position in pair]
             remaining = [operand for position, operand in enumerate(remaining) if position not in pair]
@@ -127,14 +134,6 @@ class ContractionProgram:
         order = tuple(labels.index(label) for label in result)
         dims = tuple(self.nodes[node].dims[position] for position in order)
         return self._add("permute", (node,), order, dims, lambda tensor: tensor.permute(order))
-
-    def _sum(self, source: int, positions: Sequence[int]) -> int:
-        if not positions:
-            return source
-        summed, dims = tuple(positions), self.nodes[source].dims
-        left = tuple(type_name for position, type_name in enumerate(dims) if position not in summed)
-        flops = self._count_elements(dims)
-        return self._add("sum", (source,), summed, left, lambda tensor: tensor.sum(summed), flops=flops)
 
     def _find_path(self, operands: Sequence[Operand], result: Labels) -> Sequence[tuple[int, ...]]:
         """Return which operands to multiply, step by step; a product joins the end of those that are left."""
@@ -269,7 +268,7 @@ def _multiplication(one: Sequence[int], other: Sequence[int], result: Sequence[i
     right = [label for label in result if label in other and label not in one]
     if not summed or not (left or right):
         dims = (*result, *summed)
-        first, second = _align(one, dims), _align(other, dims)
+        first, second = (_regroup(labels, [{label} & {*labels} for label in dims]) for labels in (one, other))
         if not summed:
             return lambda a, b: first(a) * second(b)
         positions = tuple(range(len(result), len(dims)))
@@ -277,7 +276,8 @@ def _multiplication(one: Sequence[int], other: Sequence[int], result: Sequence[i
     is_swapped = bool(left and right) and result.index(right[0]) < result.index(left[0])
     if is_swapped:
         one, other, left, right = other, one, right, left
-    first, second = _as_matrices(one, both, left, summed), _as_matrices(other, both, summed, right)
+    kept = [[label] for label in both]
+    first, second = _regroup(one, [*kept, left, summed]), _regroup(other, [*kept, summed, right])
     dims = (*both, *left, *right)
     order = tuple(dims.index(label) for label in result)
     in_order = order == tuple(range(len(order)))
@@ -298,33 +298,17 @@ def _multiplication(one: Sequence[int], other: Sequence[int], result: Sequence[i
     return run
 
 
-def _align(labels: Sequence[int], dims: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Return a function that views a tensor with other dimensions, of size 1 where it has none."""
-    order = tuple(labels.index(label) for label in dims if label in labels)
-    missing = [position for position, label in enumerate(dims) if label not in labels]
-    in_order = order == tuple(range(len(order)))
-
-    def view(tensor: Tensor) -> Tensor:
-        aligned = tensor if in_order else tensor.permute(order)
-        for position in missing:
-            aligned = aligned.unsqueeze(position)
-        return aligned
-
-    return view
-
-
-def _as_matrices(labels: Sequence[int], *groups: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Return a function that views a tensor as matrices: the first group as it is, then a dimension a group."""
+def _regroup(labels: Sequence[int], groups: Sequence[Collection[int]]) -> Callable[[Tensor], Tensor]:
+    """Return a function that views a tensor with a dimension for each group of labels, of size 1 where one is empty."""
     order = tuple(labels.index(label) for group in groups for label in group)
     in_order = order == tuple(range(len(order)))
-    kept, rows, columns = (len(group) for group in groups)
-    is_flat = rows != 1 or columns != 1
+    is_plain = all(len(group) == 1 for group in groups)
+    bounds = [0, *accumulate(len(group) for group in groups)]
 
     def view(tensor: Tensor) -> Tensor:
         ordered = tensor if in_order else tensor.permute(order)
-        if is_flat:
-            shape = ordered.shape
-            ordered = ordered.reshape(*shape[:kept], prod(shape[kept : kept + rows]), prod(shape[kept + rows :]))
-        return ordered
+        if is_plain:
+            return ordered
+        return ordered.reshape([prod(ordered.shape[start:end]) for start, end in pairwise(bounds)])
 
     return view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from rulewright.checks import SHARE, Flag, MemoryLimit, OneOf, ParameterRule, Progress, Real, Whole
@@ -11,8 +12,36 @@ from rulewright.learn.base import Learner
 from rulewright.logic import RuleSet
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MarkovParameters(Learner):
     """What `rulewright.MarkovLogic` takes; see there."""
+
+    rules: RuleSet = field(kw_only=False)
+    encoder: Literal["none", "embedding", "gnn"] = "none"
+    training: Literal["none", "distill", "end_to_end", "scores"] = "none"
+    iterations: int = 5
+    damping: float = 0.5
+    tolerance: float | None = 1e-3
+    closed: Iterable[str] | Literal["listed"] = ()
+    prior: float | Mapping[str, float] | Literal["density"] = 0.0
+    scaling: Literal["none", "messages"] = "none"
+    scaling_power: float = 1.0
+    weights: Literal["one", "logit"] = "one"
+    hard_weight: float = 20.0
+    learn_weights: bool = False
+    weight_epochs: int = 50
+    weight_rate: float = 0.05
+    weight_decay: float = 0.01
+    epochs: int = 100
+    rate: float = 0.01
+    size: int = 16
+    trust: float = 0.5
+    limit: float = 10.0
+    hidden: float = 0.2
+    sample: int | Literal["auto"] | None = "auto"
+    memory_limit: int | str | None = None
+    seed: int = 0
+    progress: Progress | None = None
 
     _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {
         "encoder": OneOf("none", "embedding", "gnn"),
@@ -38,62 +67,7 @@ class MarkovParameters(Learner):
         "seed": Whole(0),
     }
 
-    def __init__(
-        self,
-        rules: RuleSet,
-        *,
-        encoder: Literal["none", "embedding", "gnn"] = "none",
-        training: Literal["none", "distill", "end_to_end", "scores"] = "none",
-        iterations: int = 5,
-        damping: float = 0.5,
-        tolerance: float | None = 1e-3,
-        closed: Iterable[str] | Literal["listed"] = (),
-        prior: float | Mapping[str, float] | Literal["density"] = 0.0,
-        scaling: Literal["none", "messages"] = "none",
-        scaling_power: float = 1.0,
-        weights: Literal["one", "logit"] = "one",
-        hard_weight: float = 20.0,
-        learn_weights: bool = False,
-        weight_epochs: int = 50,
-        weight_rate: float = 0.05,
-        weight_decay: float = 0.01,
-        epochs: int = 100,
-        rate: float = 0.01,
-        size: int = 16,
-        trust: float = 0.5,
-        limit: float = 10.0,
-        hidden: float = 0.2,
-        sample: int | Literal["auto"] | None = "auto",
-        memory_limit: int | str | None = None,
-        seed: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        self.rules = rules
-        self.encoder = encoder
-        self.training = training
-        self.iterations = iterations
-        self.damping = damping
-        self.tolerance = tolerance
-        self.closed = closed
-        self.prior = prior
-        self.scaling = scaling
-        self.scaling_power = scaling_power
-        self.weights = weights
-        self.hard_weight = hard_weight
-        self.learn_weights = learn_weights
-        self.weight_epochs = weight_epochs
-        self.weight_rate = weight_rate
-        self.weight_decay = weight_decay
-        self.epochs = epochs
-        self.rate = rate
-        self.size = size
-        self.trust = trust
-        self.limit = limit
-        self.hidden = hidden
-        self.sample = sample
-        self.memory_limit = memory_limit
-        self.seed = seed
-        self.progress = progress
+    def __post_init__(self) -> None:
         self._check_parameters()
 
     def _check_parameters(self) -> None:
