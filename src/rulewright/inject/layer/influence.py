@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -170,7 +170,7 @@ class _RowView:
 
     def rank_groundings(
         self, ground_formula: GroundFormula, pattern: Pattern, head_position: int, bound: Mapping[Term, int], top: int
-    ) -> tuple[float, Iterator[tuple[str, float]]]:
+    ) -> tuple[float, list[tuple[str, float]]]:
         """Return the sum of the messages of all groundings in which the head is bound, and the largest of them."""
         types = ground_formula.types
         free = [variable for variable in pattern.variables if variable not in bound]
@@ -199,18 +199,11 @@ class _RowView:
         flat = product.reshape(-1)
         values, positions = flat.topk(min(2 * top, flat.numel()))
         coordinates = torch.unravel_index(positions, sizes) if sizes else ()
-        largest = (
-            (
-                self._write_implication(
-                    pattern,
-                    head_position,
-                    {**bound, **{v: int(c[k]) for v, c in zip(free, coordinates, strict=True)}},
-                ),
-                float(value),
-            )
-            for k, value in enumerate(values)
-            if value > 0
-        )
+        largest = []
+        for value, *entity_indices in zip(values.tolist(), *(axis.tolist() for axis in coordinates), strict=True):
+            if value > 0:
+                grounding = {**bound, **dict(zip(free, entity_indices, strict=True))}
+                largest.append((self._write_implication(pattern, head_position, grounding), value))
         return float(flat.sum()), largest
 
     def _false_probability(

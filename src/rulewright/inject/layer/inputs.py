@@ -105,44 +105,110 @@ def read_inputs(
     for name in grounding.closed & set(open_names):
         if name in evidence or name in grounding.used:
             raise DataError(f"predicate {name} is closed: all its atoms are evidence, observed everywhere")
-    batch = _read_batch(grounding, logits)
     if not logits and not evidence:
         raise DataError("there are no logits and no evidence")
-    some = next(iter(logits.values()), None)
-    dtype = torch.get_default_dtype() if some is None else some.dtype
-    device = torch.device("cpu") if some is None else some.device
-    sizes = {type_name: (size, "its domain") for type_name, size in grounding.given_sizes.items()}
+    reader = _Reader(grounding, logits)
     for name, tensor in logits.items():
-        declaration, shape = grounding.predicates[name], tuple(tensor.shape)
-        if declaration.classes is not None and shape[-1] != len(declaration.classes):
-            expected = f"{len(declaration.classes)} classes in the last dimension"
-            raise _shape_error(grounding, declaration, expected, shape)
-        _read_sizes(grounding, name, shape, len(batch), sizes)
-        if not tensor.is_floating_point():
-            raise DataError(f"logits of {name} must be floating-point, got {tensor.dtype}")
-        if not torch.compiler.is_compiling() and bool(torch.isnan(tensor).any()):
-            raise DataError(f"logits of {name} hold NaN; check what the network gives before this layer")
-    observed = {name: _read_evidence(grounding, name, given, sizes, batch, dtype) for name, given in evidence.items()}
-    masks = {
-        type_name: _read_mask(grounding, type_name, given, sizes, batch, dtype) for type_name, given in mask.items()
-    }
-    flat = {name: _flatten_batch(logits[name], len(batch)) for name in open_names}
-    batched = set(flat) if batch else set()
-    batched |= {
-        name for name, known in observed.items() if known.probability.ndim > _count_dims(grounding.predicates[name])
-    }
-    input_shape = InputShape(
-        tuple(sorted((type_name, sizes[type_name][0]) for type_name in grounding.types if type_name in sizes)),
+        reader.check_logits(name, tensor)
+    observed = {name: reader.read_evidence(name, observation) for name, observation in evidence.items()}
+    masks = {type_name: reader.read_mask(type_name, given) for type_name, given in mask.items()}
+    flat = {name: _flatten_batch(logits[name], len(reader.batch)) for name in open_names}
+    batched = set(flat) if reader.batch else set()
+    batched |= {name for name, known in observed.items() if known.probability.ndim > reader.dims[name]}
+    shape = InputShape(
+        tuple(sorted((name, reader.sizes[name][0]) for name in grounding.types if name in reader.sizes)),
         frozenset(batched),
         frozenset(type_name for type_name, given in masks.items() if given.ndim == 2),
         frozenset(name for name, known in observed.items() if known.where is None),
     )
-    return GroundInputs(flat, observed, masks, batch, input_shape, dtype, device)
+    return GroundInputs(flat, observed, masks, reader.batch, shape, reader.dtype, reader.device)
 
 
-def _count_dims(declaration: PredicateDeclaration) -> int:
-    """Return how many dimensions the logits of a predicate have after those of the batch."""
-    return declaration.arity + (declaration.classes is not None)
+class _Reader:
+    """Reads tensors that agree: on the batch, before the arguments, and on the sizes of types.
+
+    ``dims`` are the dimensions of a predicate after those of the batch; ``sizes`` those of types, with what said so.
+    """
+
+    def __init__(self, grounding: Grounding, logits: Mapping[str, Tensor]) -> None:
+        self._grounding = grounding
+        self.sizes = {type_name: (size, "its domain") for type_name, size in grounding.given_sizes.items()}
+        self.dims = {name: known.arity + (known.classes is not None) for name, known in grounding.predicates.items()}
+        some = next(iter(logits.values()), None)
+        self.dtype = torch.get_default_dtype() if some is None else some.dtype
+        self.device = torch.device("cpu") if some is None else some.device
+        batches: dict[tuple[int, ...], str] = {}
+        for name, tensor in logits.items():
+            if tensor.ndim < self.dims[name]:
+                raise self._shape_error(name, f"at least {self.dims[name]} dimensions", tensor)
+            batches.setdefault(tuple(tensor.shape[: tensor.ndim - self.dims[name]]), name)
+        if len(batches) > 1:
+            (one, first), (other, second) = list(batches.items())[:2]
+            raise DataError(f"the batch of {first} is {list(one)} and that of {second} {list(other)}; they must agree")
+        self.batch = next(iter(batches), ())
+
+    def check_logits(self, name: str, tensor: Tensor) -> None:
+        classes = self._grounding.predicates[name].classes
+        if classes is not None and tensor.shape[-1] != len(classes):
+            raise self._shape_error(name, f"{len(classes)} classes in the last dimension", tensor)
+        self._read_sizes(name, tensor, len(self.batch))
+        if not tensor.is_floating_point():
+            raise DataError(f"logits of {name} must be floating-point, got {tensor.dtype}")
+        if not torch.compiler.is_compiling() and bool(torch.isnan(tensor).any()):
+            raise DataError(f"logits of {name} hold NaN; check what the network gives before this layer")
+
+    def read_evidence(self, name: str, observation: Observation) -> Observed:
+        declaration = self._grounding.predicates[name]
+        values, where = observation if isinstance(observation, tuple) else (observation, None)
+        if where is not None and (where.dtype != torch.bool or where.shape != values.shape):
+            raise DataError(f"evidence of {name} is (values, observed), both of one shape and observed boolean")
+        lead = values.ndim - declaration.arity
+        if lead < 0 or (lead > 0 and tuple(values.shape[:lead]) != self.batch):
+            batch = f"after those of the batch {list(self.batch)} " if self.batch else ""
+            raise DataError(
+                f"evidence of {declaration} has the shape {list(values.shape)}, expected {declaration.arity} "
+                f"dimensions {batch}and class indices where it has classes"
+            )
+        self._read_sizes(name, values, lead)
+        values = _flatten_batch(values, lead)
+        if declaration.classes is None:
+            if values.dtype != torch.bool:
+                raise DataError(f"evidence of {name} must be boolean, got {values.dtype}")
+        elif values.is_floating_point() or values.dtype == torch.bool:
+            raise DataError(f"evidence of {name} must be class indices, got {values.dtype}")
+        elif bool(((values < 0) | (values >= len(declaration.classes))).any()):
+            raise DataError(f"evidence of {name} must be class indices below {len(declaration.classes)}")
+        else:
+            values = torch.nn.functional.one_hot(values.long(), len(declaration.classes))
+        return Observed(values.to(self.dtype), None if where is None else _flatten_batch(where, lead))
+
+    def read_mask(self, type_name: str, mask: Tensor) -> Tensor:
+        if type_name not in self._grounding.types:
+            raise unknown_name("type", type_name, self._grounding.types)
+        if mask.dtype != torch.bool or tuple(mask.shape[:-1]) not in ((), self.batch) or mask.ndim == 0:
+            raise DataError(
+                f"the mask of type {type_name} is boolean, of shape {[*self.batch, 'N']} or ['N'], "
+                f"got {mask.dtype} {list(mask.shape)}"
+            )
+        size = mask.shape[-1]
+        expected, origin = self.sizes.setdefault(type_name, (size, "its mask"))
+        if size != expected:
+            raise DataError(f"the mask of type {type_name} has {size} entities, expected {expected} as {origin} has")
+        return _flatten_batch(mask, mask.ndim - 1).to(self.dtype)
+
+    def _read_sizes(self, name: str, tensor: Tensor, lead: int) -> None:
+        for position, type_name in enumerate(self._grounding.predicates[name].types):
+            size = tensor.shape[lead + position]
+            expected, origin = self.sizes.setdefault(type_name, (size, f"argument {position + 1} of {name}"))
+            if size != expected:
+                wanted = f"size {expected} for type {type_name} at argument {position + 1}, as {origin} has"
+                raise self._shape_error(name, wanted, tensor)
+            if size == 0:
+                raise DataError(f"type {type_name} has no entities: {name} has the shape {list(tensor.shape)}")
+
+    def _shape_error(self, name: str, expected: str, tensor: Tensor) -> DataError:
+        shape, formula = list(tensor.shape), _formula_with(self._grounding, name)
+        return DataError(f"{self._grounding.predicates[name]} expects {expected}, got the shape {shape}, in: {formula}")
 
 
 def _formula_with(grounding: Grounding, name: str) -> str:
@@ -153,98 +219,5 @@ def _formula_with(grounding: Grounding, name: str) -> str:
     return "no formula"
 
 
-def _shape_error(
-    grounding: Grounding, declaration: PredicateDeclaration, expected: str, shape: tuple[int, ...]
-) -> DataError:
-    formula = _formula_with(grounding, declaration.name)
-    return DataError(f"{declaration} expects {expected}, got the shape {list(shape)}, in: {formula}")
-
-
-def _read_batch(grounding: Grounding, logits: Mapping[str, Tensor]) -> tuple[int, ...]:
-    """Return what comes before the arguments; all logits agree on it."""
-    batches: dict[tuple[int, ...], str] = {}
-    for name, tensor in logits.items():
-        declaration, shape = grounding.predicates[name], tuple(tensor.shape)
-        lead = tensor.ndim - _count_dims(declaration)
-        if lead < 0:
-            raise _shape_error(grounding, declaration, f"at least {_count_dims(declaration)} dimensions", shape)
-        batches.setdefault(shape[:lead], name)
-    if len(batches) > 1:
-        (one, first), (other, second) = list(batches.items())[:2]
-        raise DataError(f"the batch of {first} is {list(one)} and that of {second} {list(other)}; they must agree")
-    return next(iter(batches), ())
-
-
-def _read_sizes(
-    grounding: Grounding, name: str, shape: tuple[int, ...], lead: int, sizes: dict[str, tuple[int, str]]
-) -> None:
-    """Take the sizes of types from a predicate's tensor, or check them against what the first with a type said."""
-    declaration = grounding.predicates[name]
-    for position, type_name in enumerate(declaration.types):
-        size = shape[lead + position]
-        expected, origin = sizes.setdefault(type_name, (size, f"argument {position + 1} of {name}"))
-        if size != expected:
-            wanted = f"size {expected} for type {type_name} at argument {position + 1}, as {origin} has"
-            raise _shape_error(grounding, declaration, wanted, shape)
-        if size == 0:
-            raise DataError(f"type {type_name} has no entities: {name} has the shape {list(shape)}")
-
-
 def _flatten_batch(tensor: Tensor, lead: int) -> Tensor:
     return tensor.reshape(-1, *tensor.shape[lead:]) if lead > 1 else tensor
-
-
-def _read_evidence(
-    grounding: Grounding,
-    name: str,
-    observation: Observation,
-    sizes: dict[str, tuple[int, str]],
-    batch: tuple[int, ...],
-    dtype: torch.dtype,
-) -> Observed:
-    declaration = grounding.predicates[name]
-    values, where = observation if isinstance(observation, tuple) else (observation, None)
-    if where is not None and (where.dtype != torch.bool or where.shape != values.shape):
-        raise DataError(f"evidence of {name} is (values, observed), both of one shape and observed boolean")
-    lead = values.ndim - declaration.arity
-    if lead < 0 or (lead > 0 and tuple(values.shape[:lead]) != batch):
-        raise DataError(
-            f"evidence of {declaration} has the shape {list(values.shape)}, expected {declaration.arity} dimensions "
-            f"{'after those of the batch ' + str(list(batch)) if batch else ''}and class indices where it has classes"
-        )
-    _read_sizes(grounding, name, tuple(values.shape), lead, sizes)
-    values = _flatten_batch(values, lead)
-    if declaration.classes is None:
-        if values.dtype != torch.bool:
-            raise DataError(f"evidence of {name} must be boolean, got {values.dtype}")
-        probability = values.to(dtype)
-    else:
-        if values.is_floating_point() or values.dtype == torch.bool:
-            raise DataError(f"evidence of {name} must be class indices, got {values.dtype}")
-        if bool(((values < 0) | (values >= len(declaration.classes))).any()):
-            raise DataError(f"evidence of {name} must be class indices below {len(declaration.classes)}")
-        probability = torch.nn.functional.one_hot(values.long(), len(declaration.classes)).to(dtype)
-    return Observed(probability, None if where is None else _flatten_batch(where, lead))
-
-
-def _read_mask(
-    grounding: Grounding,
-    type_name: str,
-    mask: Tensor,
-    sizes: dict[str, tuple[int, str]],
-    batch: tuple[int, ...],
-    dtype: torch.dtype,
-) -> Tensor:
-    if type_name not in grounding.types:
-        raise unknown_name("type", type_name, grounding.types)
-    if mask.dtype != torch.bool or tuple(mask.shape[:-1]) not in ((), batch) or mask.ndim == 0:
-        raise DataError(
-            f"the mask of type {type_name} is boolean, of shape {[*batch, 'N']} or ['N'], "
-            f"got {mask.dtype} {list(mask.shape)}"
-        )
-    expected, origin = sizes.setdefault(type_name, (mask.shape[-1], "its mask"))
-    if mask.shape[-1] != expected:
-        raise DataError(
-            f"the mask of type {type_name} has {mask.shape[-1]} entities, expected {expected} as {origin} has"
-        )
-    return _flatten_batch(mask, mask.ndim - 1).to(dtype)
