@@ -202,7 +202,8 @@ class _RowView:
         largest = []
         for value, *entity_indices in zip(values.tolist(), *(axis.tolist() for axis in coordinates), strict=True):
             if value > 0:
-                grounding = {**bound, **dict(zip(free, entity_indices, strict=True))}
+                grounding: dict[Term, int] = dict(bound)
+                grounding.update(zip(free, entity_indices, strict=True))
                 largest.append((self._write_implication(pattern, head_position, grounding), value))
         return float(flat.sum()), largest
 
