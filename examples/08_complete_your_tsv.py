@@ -5,7 +5,7 @@ from pathlib import Path
 import rulewright as rw
 from rulewright.data.generators import family
 from rulewright.evaluate.ranking import evaluate_ranking
-from rulewright.reason.rank import RuleRanker
+from rulewright.reason.ranking import RuleRanker
 
 # Any file of lines head ⟨tab⟩ relation ⟨tab⟩ tail will do; here a family stands in for yours.
 people = family(120, seed=2).kb

@@ -1,15 +1,22 @@
-"""The engines that must pass the shared suite: DuckDB, and SQLite to show that the statements are portable."""
+"""The engines and executors that must pass the shared suite; SQLite is there to show that statements are portable."""
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine, SQLEngine
-from rulewright.engine.sql import Column, table_name
+from rulewright.engine.batches import Derivation, batch_derivations
+from rulewright.engine.indexed_joins import FactIndex, IndexedJoin
+from rulewright.engine.sql import Column, literals, table_name
+from rulewright.engine.walks import Graph, find_relation
+from rulewright.logic import Atom, Chain, Literal, Rule, encode_path
 
 
 class SQLiteEngine(SQLEngine):
@@ -57,3 +64,54 @@ class SQLiteEngine(SQLEngine):
 
 
 ENGINES = {"duckdb": Engine, "sqlite": SQLiteEngine}
+
+
+class Executor(Protocol):
+    """Counts for every head the groundings of a body; None where it cannot run such bodies."""
+
+    def __call__(self, kb: KnowledgeBase, head: Atom, body: Sequence[Literal]) -> Counter[tuple[int, ...]] | None: ...
+
+
+def count_by(make) -> Executor:
+    def count(kb: KnowledgeBase, head: Atom, body: Sequence[Literal]) -> Counter[tuple[int, ...]]:
+        with make(kb) as engine:
+            return Counter(
+                tuple(dict(zip(batch, row, strict=True))[term] for term in head.args)
+                for batch in engine.bindings(body, list(dict.fromkeys(head.args)))
+                for row in zip(*(column.tolist() for column in batch.values()), strict=True)
+            )
+
+    return count
+
+
+def count_by_walks(kb: KnowledgeBase, head: Atom, body: Sequence[Literal]) -> Counter[tuple[int, ...]] | None:
+    chain = Chain.read(head, [literal.formula() for literal in body])
+    if chain is None or chain.apart or not chain.is_closed:
+        return None
+    path = encode_path(chain.steps, {step.relation: find_relation(kb, step.relation) for step in chain.steps})
+    ways = Graph.of(kb).walk(np.arange(kb.n_entities), path).tocoo()
+    rows = zip(ways.row.tolist(), ways.col.tolist(), ways.data.astype(int).tolist(), strict=True)
+    return Counter({(start, end): count for start, end, count in rows})
+
+
+def count_by_indexed_joins(kb: KnowledgeBase, head: Atom, body: Sequence[Literal]) -> Counter[tuple[int, ...]] | None:
+    rule = Rule(head, tuple(literal.formula() for literal in body))
+    (batch,) = batch_derivations([(0, Derivation(head, literals(body), rule, 0))], kb)
+    if not IndexedJoin.fits(batch):
+        return None
+    index, counts = FactIndex(kb), Counter()
+    for args in itertools.product(range(kb.n_entities), repeat=len(head.args)):
+        given = dict(zip(batch.head.args, args, strict=True))
+        if all(given[term] == value for term, value in zip(batch.head.args, args, strict=True)):
+            join = IndexedJoin(index, batch, kb.predicate_index(str(head.predicate)), given, {})
+            assert len(join.premises()) == len(join.rules)
+            counts[args] = len(join.rules)
+    return +counts
+
+
+EXECUTORS: dict[str, Executor] = {
+    "duckdb": count_by(Engine),
+    "sqlite": count_by(SQLiteEngine),
+    "sparse walks": count_by_walks,
+    "indexed joins": count_by_indexed_joins,
+}

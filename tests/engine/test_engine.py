@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from engine.engines import ENGINES
+from engine.engines import ENGINES, EXECUTORS
 from engine.oracle import NUMBER_TYPE, Oracle, head_for, random_body, random_kb
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from rulewright.data import KnowledgeBase
 from rulewright.engine import Engine
 from rulewright.errors import DataError, MemoryLimitError, UnknownNameError
-from rulewright.logic import Atom, Literal, PredicateVariable, Variable, parse_rule, parse_template, variables
+from rulewright.logic import (
+    Atom,
+    Comparison,
+    Literal,
+    PredicateVariable,
+    Symbol,
+    Variable,
+    parse_rule,
+    parse_template,
+    variables,
+)
 
 SEEDS = st.integers(0, 2**32)
 each_engine = pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
@@ -36,6 +46,49 @@ def types_of(kb: KnowledgeBase, body) -> dict[Variable, str]:
         for term, kind in zip(literal.unit.args, kb.predicate(literal.unit.predicate).types, strict=True)
         if isinstance(term, Variable)
     }
+
+
+RELATIONS = ("p", "q", "h")
+
+
+def random_graph(chance: random.Random) -> KnowledgeBase:
+    facts = [(f"e{chance.randrange(4)}", chance.choice(RELATIONS), f"e{chance.randrange(4)}") for _ in range(12)]
+    return KnowledgeBase.from_triples(
+        [*((f"e{i}", "p", f"e{i}") for i in range(4)), ("e0", "q", "e1"), ("e0", "h", "e1"), *facts]
+    )
+
+
+def random_rule(chance: random.Random) -> tuple[Atom, list[Literal]]:
+    """Return a head and a body over a graph: often a chain, sometimes with constants, negation and comparisons."""
+    stops = [Variable(f"V{i}") for i in range(chance.randint(2, 4))]
+    pairs = [chance.choice((pair, pair[::-1])) for pair in itertools.pairwise(stops)]
+    head = Atom("h", (stops[0], stops[-1]))
+    if chance.random() < 0.5:
+        terms = [*stops, Symbol("e1"), Symbol("nobody")]
+        pairs += [tuple(chance.choices(terms, k=2)) for _ in range(chance.randint(0, 1))]
+        head = Atom("h", tuple(chance.choices(stops, k=2)))
+    body = [Literal(Atom(chance.choice(RELATIONS), pair)) for pair in pairs]
+    if chance.random() < 0.3:
+        body.append(Literal(Atom(chance.choice(RELATIONS), tuple(chance.choices([*stops, Symbol("e2")], k=2))), False))
+    if chance.random() < 0.3:
+        body.append(Literal(Comparison(chance.choice(("=", "!=")), *chance.sample([*stops, Symbol("e0")], k=2))))
+    chance.shuffle(body)
+    return head, body
+
+
+@pytest.mark.parametrize("count", EXECUTORS.values(), ids=EXECUTORS)
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_every_executor_finds_the_groundings_of_the_oracle(count, seed):
+    chance = random.Random(seed)
+    kb = random_graph(chance)
+    head, body = random_rule(chance)
+    domain = next(iter(kb.domains.values()))
+    expected = Counter(
+        tuple(domain.index_of(assignment[term]) for term in head.args) for assignment in Oracle(kb).groundings(body)
+    )
+    counted = count(kb, head, body)
+    assert counted is None or counted == expected
 
 
 @each_engine

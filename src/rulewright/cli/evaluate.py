@@ -57,7 +57,7 @@ def evaluate_kbc(
     """
     from rulewright.evaluate.ranking import evaluate_ranking
     from rulewright.io import read_facts, read_rules
-    from rulewright.reason.rank import RuleRanker
+    from rulewright.reason.ranking import RuleRanker
 
     _refuse_standard_input(gold)
     kb = read_facts(gold)

@@ -1,20 +1,41 @@
-"""What rules say about facts: apply them and see what follows, and why."""
+"""What rules say about facts: what follows from them, what answers a query, and why.
 
+- `program`: rules read for an engine: derivations, integrity constraints, strata, predicates that are new.
+- `apply`: forward chaining in SQL, round by round; `inferred`: what it gives, new facts with scores and rules.
+- `ranking`: the candidates of a query ``r(h, ?)`` or ``r(?, t)``, scored by the rules that speak for them.
+- `instances`: which instances of rules give one fact, by indexed joins or SQL.
+- `explain`: the search for the best proofs over these instances, or for the rules that came nearest;
+  `proofs`: what it returns, as text, JSON and drawing; `verify`: a check of proofs that shares no code with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rulewright.lazy import lazy_names
 from rulewright.reason.apply import apply
 from rulewright.reason.explain import Explainer, explain
 from rulewright.reason.inferred import Inferred, InferredFact, Violation
 from rulewright.reason.proofs import Explanation, NearMiss, Proof
 from rulewright.reason.verify import verify
 
+if TYPE_CHECKING:
+    from rulewright.reason.ranking import Answer, Answers, RuleRanker, rank
+
 __all__ = [
+    "Answer",
+    "Answers",
     "Explainer",
     "Explanation",
     "Inferred",
     "InferredFact",
     "NearMiss",
     "Proof",
+    "RuleRanker",
     "Violation",
     "apply",
     "explain",
+    "rank",
     "verify",
 ]
+__getattr__, __dir__, _ = lazy_names(__name__, {"ranking": "Answer Answers RuleRanker rank"})  # SciPy takes its time

@@ -6,9 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from rulewright.checks import SHARE, OneOf, ParameterRule, Progress, Whole, check_parameters
 from rulewright.data import KnowledgeBase, signature
-from rulewright.engine import Engine, SQLEngine
 from rulewright.engine.batches import RuleBatch, batch_derivations
-from rulewright.engine.sql import Column, Join, argument_columns, declare_columns, positive_atoms, table_name
+from rulewright.engine.sql import (
+    Column,
+    Join,
+    SQLEngine,
+    argument_columns,
+    declare_columns,
+    positive_atoms,
+    table_name,
+)
 from rulewright.errors import DataError
 from rulewright.reason.inferred import Aggregation, Inferred, Violation, split_by_predicate
 from rulewright.reason.program import IntegrityConstraint, RuleProgram, Rules, find_strata
@@ -286,6 +293,8 @@ def apply(
         {"aggregation": aggregation, "min_score": min_score, "max_rounds": max_rounds, "max_facts": max_facts},
         _PARAMETER_RULES,
     )
+    from rulewright.engine.duckdb import Engine
+
     program = RuleProgram.of(rules, kb)
     with Engine(program.kb, memory_limit=memory_limit) as engine:
         chaining = ForwardChaining(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rulewright.checks import read_memory_limit
 from rulewright.data import KnowledgeBase, Value, signature
-from rulewright.engine import Engine
 from rulewright.engine.batches import Derivation, RuleBatch, batch_derivations
 from rulewright.engine.indexed_joins import FactIndex, IndexedJoin
 from rulewright.engine.sql import Column, Join, argument_columns, check_arguments, positive_atoms, table_name
@@ -28,6 +27,9 @@ from rulewright.logic import (
 )
 from rulewright.reason.apply import ForwardChaining
 from rulewright.reason.program import RuleProgram, find_relevant
+
+if TYPE_CHECKING:
+    from rulewright.engine import Engine
 
 FactKey: TypeAlias = tuple[float, ...]
 """The index of a predicate, its arguments as indices or numbers, and where it has classes the index of the class."""
@@ -163,6 +165,8 @@ class InstanceFinder:
     @cached_property
     def engine(self) -> Engine:
         """The database with the facts and the tables of rules."""
+        from rulewright.engine.duckdb import Engine
+
         engine = Engine(self.program.kb, memory_limit=self._memory_limit)
         for batch in self.batches:
             engine.put(batch.name, batch.columns)

@@ -19,7 +19,7 @@ from rulewright.learn.nlil.facts import FactGraph, StatementCodes
 from rulewright.learn.nlil.formulas import RuleReader, RuleWriter, make_sampler
 from rulewright.learn.nlil.questions import LearningTask, add_wrong_pairs
 from rulewright.learn.nlil.selection import PairCounter
-from rulewright.reason.rank import RuleRanker
+from rulewright.reason.ranking import RuleRanker
 
 QUICK = {"slots": 5, "layers": 1, "width": 16, "epochs": 4, "rounds": 1, "rate": 0.005, "samples": 5}
 

@@ -22,7 +22,7 @@ from rulewright.learn.path_mixture.weighing import (
     fit_weights,
 )
 from rulewright.logic import parse_rules
-from rulewright.reason.rank import RuleRanker
+from rulewright.reason.ranking import RuleRanker
 
 
 def uncles(families=30):

@@ -29,7 +29,7 @@ from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.learn.path_mixture.target import Target
 from rulewright.learn.path_mixture.weighing import Loss
 from rulewright.logic import Path, RuleSet
-from rulewright.reason.rank import RuleRanker
+from rulewright.reason.ranking import RuleRanker
 
 
 class NLILCompletion(Learner):

@@ -24,7 +24,7 @@ from rulewright.learn.path_mixture.paths import LONGEST, Floats
 from rulewright.learn.path_mixture.target import Target, learn_target
 from rulewright.learn.path_mixture.weighing import LOSSES, Loss
 from rulewright.logic import Path, RuleSet, count_steps, encode_step, invert_step, mirror_path
-from rulewright.reason.rank import RuleRanker
+from rulewright.reason.ranking import RuleRanker
 
 
 class PathMixture(Learner):

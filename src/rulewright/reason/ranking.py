@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.checks import OneOf, check_parameter
+from rulewright.checks import OneOf, Whole, check_parameter
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids
+from rulewright.engine.batches import Source
 from rulewright.engine.evidence import ANY_ENTITY, WAYS, Evidence, RuleForm, RuleTable, Ways
 from rulewright.engine.walks import Graph, find_relation
 from rulewright.errors import DataError
@@ -29,10 +31,15 @@ from rulewright.logic import (
     Statement,
     Symbol,
     Template,
+    Variable,
     encode_path,
     encode_step,
     mirror_path,
+    parse_formula,
 )
+from rulewright.reason.program import Rules, add_new_predicates, derive_rule, read_rule_set
+from rulewright.reason.proofs import rule_text
+from rulewright.tables import FrameLibrary, build_frame, html_table
 
 Scores = npt.NDArray[np.float64]
 Aggregation = Literal["weight", "noisy-or", "max"]
@@ -95,15 +102,18 @@ class RuleRanker:
                 scores[rows] = evidence.scores(entities[rows], weights)
         return scores
 
-    def answers(self, relation: str, entity: str, count: int = 10, *, inverse: bool = False) -> list[tuple[str, float]]:
-        """Return the best answers to ``relation(entity, ?)``, or ``relation(?, entity)``, but those already known."""
+    def answers(
+        self, relation: str, entity: str, count: int = 10, *, inverse: bool = False, known: bool = False
+    ) -> list[tuple[str, float]]:
+        """Return the best answers to ``relation(entity, ?)``, or ``relation(?, entity)``, but for ``known`` facts."""
         near, far = (1, 0) if inverse else (0, 1)
         find_relation(self.kb, relation)
         domains = [self.kb.domains[type_name] for type_name in self.kb.predicate(relation).types]
         asked = domains[near].index_of(entity)
         scores = self.scores(relation, np.array([asked]), inverse=inverse)[0]
-        columns = self.kb.columns(relation)
-        scores[columns[far][columns[near] == asked]] = 0.0
+        if not known:
+            columns = self.kb.columns(relation)
+            scores[columns[far][columns[near] == asked]] = 0.0
         domain = domains[far]
         candidates = scores[domain.start : domain.start + len(domain)]
         best = np.argsort(-candidates, kind="stable")[:count]
@@ -121,11 +131,11 @@ class RankedRule(NamedTuple):
     end: int
     weight: float
     ways: str
-    source: Statement
+    source: Source
 
 
-def read_rows(rules: RuleSet, kb: KnowledgeBase, *, weighted: bool) -> dict[int, list[RankedRule]]:
-    """Return the rules of every query with their confidence, or with ``weighted`` their weights.
+def read_rows(statements: Iterable[Statement], kb: KnowledgeBase, *, weighted: bool) -> dict[int, list[RankedRule]]:
+    """Return the rules of every query, by its step, with their confidence, or with ``weighted`` their weights.
 
     Weights are the annotations ``weight`` for ``r(X, ?)`` and ``weight_inverse`` for ``r(?, X)``; a rule that has
     neither weighs ``−log(1 − confidence)``. ``ways`` says what many ways along a path count (`path_truth`). Rules are
@@ -133,7 +143,7 @@ def read_rows(rules: RuleSet, kb: KnowledgeBase, *, weighted: bool) -> dict[int,
     ``w X = Y => !r(X, Y)`` and ``w r(X, c)`` too.
     """
     rows: dict[int, list[RankedRule]] = defaultdict(list)
-    for statement in rules:
+    for statement in statements:
         if isinstance(statement, Template):
             raise DataError(f"a template has no facts to give until a learner has filled it: {statement}")
         head, body, sign = _split(statement, weighted)
@@ -160,12 +170,12 @@ def read_rows(rules: RuleSet, kb: KnowledgeBase, *, weighted: bool) -> dict[int,
     return dict(rows)
 
 
-def _split(statement: Statement, weighted: bool) -> tuple[Atom, Sequence[Formula], float]:
+def _split(statement: Source, weighted: bool) -> tuple[Atom, Sequence[Formula], float]:
     """Return head, body and whether the statement speaks for its head (1) or against it (−1)."""
     if isinstance(statement, Rule):
         if isinstance(statement.head, Atom):
             return statement.head, statement.body, 1.0
-    elif weighted and not isinstance(statement, Template) and statement.kind == "soft":
+    elif weighted and statement.kind == "soft":
         match statement.formula:
             case Implies(And(parts), Not(Atom() as head)):
                 return head, parts, -1.0
@@ -185,14 +195,14 @@ def _find_entity(kb: KnowledgeBase, relation: str, position: int, symbol: Symbol
     return kb.domains[kb.predicate(relation).types[position]].index_of(symbol.name)
 
 
-def _read_ways(statement: Statement) -> str:
+def _read_ways(statement: Source) -> str:
     ways = str(statement.annotations.get("ways", "once"))
     if ways not in WAYS:
         raise DataError(f"ways must be one of {', '.join(WAYS)}, got {ways!r}: {statement}")
     return ways
 
 
-def _read_weights(statement: Statement, weighted: bool, sign: float) -> tuple[float, float]:
+def _read_weights(statement: Source, weighted: bool, sign: float) -> tuple[float, float]:
     """Return the weights for ``r(X, ?)`` and ``r(?, X)``."""
     given = [statement.annotations.number(name) for name in ("weight", "weight_inverse")]
     if isinstance(statement, Rule):
@@ -202,7 +212,7 @@ def _read_weights(statement: Statement, weighted: bool, sign: float) -> tuple[fl
             usual = -float(np.log1p(-min(statement.confidence, 0.999)))
             return usual, usual
     elif given == [None, None]:
-        given = [sign * float(getattr(statement, "weight", 0.0) or 0.0)] * 2
+        given = [sign * float(statement.weight or 0.0)] * 2
     return given[0] or 0.0, given[1] or 0.0
 
 
@@ -217,3 +227,148 @@ def _write_table(step: int, rows: Sequence[RankedRule]) -> tuple[RuleTable, Scor
     counting = cast(Ways, next(iter(ways), "once"))
     table = RuleTable(step, tuple(paths), path_index, form, constant, end, counting)
     return table, np.array([row.weight for row in rows])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A candidate that answers a query: its label, its score and the statements that speak for it, strongest first."""
+
+    entity: str
+    score: float
+    reasons: tuple[Source, ...]
+
+    def __str__(self) -> str:
+        return f"{self.entity}  {self.score:.3g}"
+
+
+class Answers(Sequence[Answer]):
+    """The answers to a query, best first; see `rank`."""
+
+    def __init__(self, query: Atom, answers: Sequence[Answer]) -> None:
+        self.query = query
+        self._answers = tuple(answers)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._answers[index]
+
+    def to_frame(self, library: FrameLibrary | None = None) -> Any:
+        """Return the answers as a data frame of pandas or Polars: entity, score, reasons."""
+        columns: dict[str, list[Any]] = {
+            "entity": [answer.entity for answer in self],
+            "score": [answer.score for answer in self],
+            "reasons": ["\n".join(map(str, answer.reasons)) for answer in self],
+        }
+        return build_frame(columns, library)
+
+    def _repr_html_(self) -> str:
+        rows = ((answer.entity, answer.score, " ".join(map(str, answer.reasons))) for answer in self)
+        return html_table(["entity", "score", "reasons"], rows, caption=str(self.query))
+
+    def __repr__(self) -> str:
+        return f"Answers({self.query}: {', '.join(map(str, self)) or 'none'})"
+
+    def __str__(self) -> str:
+        lines = [f"{self.query}: {len(self)} answers" if self else f"{self.query} has no answer"]
+        for answer in self:
+            lines += [str(answer), *(f"   by {rule_text(reason)}" for reason in answer.reasons)]
+        return "\n".join(lines)
+
+
+@runtime_checkable
+class RankingModel(Protocol):
+    """A fitted learner that ranks, such as `PathMixture`."""
+
+    @property
+    def rules_(self) -> RuleSet:
+        """The rules that it ranks by."""
+        ...
+
+    @property
+    def ranker_(self) -> RuleRanker:
+        """What ranks on the facts of training."""
+        ...
+
+
+def rank(
+    rules: Rules | RankingModel,
+    kb: KnowledgeBase,
+    query: str | Atom,
+    *,
+    count: int = 10,
+    aggregation: Aggregation | None = None,
+    known: bool = False,
+) -> Answers:
+    """Return the best answers to a query ``r(entity, X)`` or ``r(X, entity)``, each with the rules that speak for it.
+
+    Rules are applied once to the facts, without chaining. The confidences ``c`` of those that speak for a candidate
+    are combined to ``1 − Π(1 − c)`` (``noisy-or``) or the highest (``max``), or their weights added (``weight``, which
+    is how a learner that ranks combines them); None chooses ``noisy-or``, or the learner's way. Answers that are
+    known facts are left out unless ``known``.
+
+    >>> from rulewright.logic import parse_rules
+    >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+    >>> rules = parse_rules("0.9 :: grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).")
+    >>> print(rank(rules, kb, "grandparent_of(ann, X)"))
+    grandparent_of(ann, X): 1 answers
+    cid  0.9
+       by 0.9 :: grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).
+    >>> rank(rules, kb, "grandparent_of(X, cid)")[0].entity
+    'ann'
+    """
+    check_parameter("count", count, Whole(1))
+    if isinstance(rules, RankingModel):
+        rule_set, aggregation = rules.rules_, aggregation or rules.ranker_.aggregation
+    else:
+        rule_set, aggregation = read_rule_set(rules), aggregation or "noisy-or"
+    check_parameter("aggregation", aggregation, AGGREGATION)
+    if any(name not in kb.predicates for name in rule_set.arities):
+        kb = add_new_predicates(kb, rule_set, [part for rule in rule_set.rules for part in derive_rule(rule, 0)])
+    atom, entity, inverse = _read_query(query, kb)
+    relation = str(atom.predicate)
+    step = encode_step(find_relation(kb, relation), inverse)
+    statements = [statement for statement in rule_set if _find_conclusion(statement) == relation]
+    rows = read_rows(statements, kb, weighted=aggregation == "weight").get(step, [])
+    ranker = RuleRanker(kb, {step: _write_table(step, rows)} if rows else {}, aggregation=aggregation)
+    answers = ranker.answers(relation, entity, count, inverse=inverse, known=known)
+    if not answers:
+        return Answers(atom, ())
+    near, far = (kb.domains[type_name] for type_name in kb.predicate(relation).types[:: -1 if inverse else 1])
+    indices = [far.index_of(label) for label, _ in answers]
+    wanted = np.zeros((1, kb.n_entities), dtype=bool)
+    wanted[0, indices] = True
+    table, weights = ranker.tables[step]
+    _, candidate, rule, truth = Evidence(ranker.graph, table).firings(np.array([near.index_of(entity)]), wanted=wanted)
+    strength = weights[rule] * truth
+    reasons: dict[int, list[Source]] = defaultdict(list)
+    for position in np.lexsort((rule, -strength)):
+        if strength[position] > 0:
+            reasons[int(candidate[position])].append(rows[rule[position]].source)
+    found = zip(answers, indices, strict=True)
+    return Answers(atom, [Answer(label, score, tuple(reasons[index])) for (label, score), index in found])
+
+
+def _read_query(query: str | Atom, kb: KnowledgeBase) -> tuple[Atom, str, bool]:
+    """Return a query, the entity that it is about, and whether that stands last."""
+    atom = parse_formula(query) if isinstance(query, str) else query
+    if not isinstance(atom, Atom) or len(atom.args) != 2:
+        raise DataError(f"expected a query such as parent_of(ann, X), got {query}")
+    find_relation(kb, str(atom.predicate))
+    inverse = isinstance(atom.args[0], Variable)
+    asked, wanted = atom.args[::-1] if inverse else atom.args
+    if not isinstance(asked, Symbol) or not isinstance(wanted, Variable):
+        raise DataError(f"a query has an entity and a variable for the answer, such as parent_of(ann, X), got {query}")
+    return atom, asked.name, inverse
+
+
+def _find_conclusion(statement: Statement) -> str:
+    """Return the predicate that a statement speaks for or against."""
+    if isinstance(statement, Rule):
+        return str(statement.head.predicate)
+    if not isinstance(statement, Template):
+        match statement.formula:
+            case Implies(_, Not(Atom() as head)) | (Atom() as head):
+                return str(head.predicate)
+    return ""
