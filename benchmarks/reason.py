@@ -36,7 +36,7 @@ def sides(steps: int, inverse: list[bool], apart: bool) -> tuple[str, str]:
 
 def chains(rules: RuleSet) -> list[tuple[Chain, Rule]]:
     found = [(Chain.of(rule), rule) for rule in rules.rules]
-    return [(chain, rule) for chain, rule in found if chain is not None]
+    return [(chain, rule) for chain, rule in found if chain is not None and chain.is_closed]
 
 
 def one_statement_each(connection: duckdb.DuckDBPyConnection, kb: KnowledgeBase, rules: RuleSet) -> int:

@@ -1,4 +1,4 @@
-"""Statements as LaTeX: what TeX takes for commands is escaped, and a typesetter reads the result."""
+"""Statements as LaTeX: what TeX takes for commands is escape, and a typesetter reads the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import HOSTILE_NAMES, statements
 
 from rulewright.logic import RuleSet, parse_formula, parse_rule, parse_rules, parse_statement
-from rulewright.logic.latex import escaped, latex
+from rulewright.logic.latex import escape, latex
 
 SPECIAL = {
     r"\textbackslash{}": "\\",
@@ -56,9 +56,9 @@ def test_statements_and_sets():
 @given(st.sampled_from(HOSTILE_NAMES) | st.text())
 def test_escapes_can_be_undone_and_hold_no_command_of_the_name(text):
     pattern = "|".join([*map(re.escape, SPECIAL), r"\\[#$%&_{}]"])
-    found = re.sub(pattern, lambda match: SPECIAL.get(match[0], match[0][1:]), escaped(text))
+    found = re.sub(pattern, lambda match: SPECIAL.get(match[0], match[0][1:]), escape(text))
     assert found == text
-    assert not re.search(r"[\\#$%&_{}^~]", re.sub(pattern, "", escaped(text)))
+    assert not re.search(r"[\\#$%&_{}^~]", re.sub(pattern, "", escape(text)))
 
 
 @settings(max_examples=60)

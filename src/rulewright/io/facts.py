@@ -37,7 +37,7 @@ from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 from rulewright.logic.parser import unquote
-from rulewright.logic.printer import RESERVED, number, quote
+from rulewright.logic.printer import RESERVED, quote, write_number
 
 _EMPTY = "% no facts\n"
 _EXACT = 2.0**53
@@ -137,7 +137,7 @@ def _fact_lines(
 def _number(declaration: PredicateDeclaration, value: float) -> str:
     if not math.isfinite(value):
         raise DataError(f"a fact of {declaration.name} has the number {value}; only finite ones can be written")
-    return number(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
+    return write_number(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
 
 
 def worlds_of(kb: KnowledgeBase, declaration: PredicateDeclaration, columns: tuple[Column, ...]) -> Column | None:

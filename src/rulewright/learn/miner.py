@@ -375,7 +375,7 @@ def drop_redundant(rules: Sequence[Rule]) -> list[Rule]:
     conclusions: dict[tuple[Step, ...], list[tuple[Step, float]]] = {}  # by body, walked from either end
     for rule in rules:
         chain = Chain.of(rule)
-        if chain is not None:
+        if chain is not None and chain.is_closed:
             conclusions.setdefault(chain.steps, []).append((Step(chain.head), rule.confidence))
             conclusions.setdefault(chain.mirror(), []).append((Step(chain.head, True), rule.confidence))
     return [rule for rule in rules if not _is_subsumed(rule, rules) and not _is_composed(rule, conclusions)]
@@ -394,7 +394,7 @@ def _is_subsumed(rule: Rule, rules: Iterable[Rule]) -> bool:
 def _is_composed(rule: Rule, conclusions: Mapping[tuple[Step, ...], Sequence[tuple[Step, float]]]) -> bool:
     """Tell whether a part of the body gives a relation that leads on to the head without loss."""
     chain = Chain.of(rule)
-    if chain is None:
+    if chain is None or not chain.is_closed:
         return False
     steps, head = chain.steps, Step(chain.head)
     for start in range(len(steps)):

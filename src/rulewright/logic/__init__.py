@@ -1,4 +1,12 @@
-"""What a rule is: immutable values, their text and what can be said of them without any data."""
+"""What a rule is: immutable values, their text, and what follows from them without any data.
+
+- `terms`: variables, symbols, numbers, atoms and the formulas built from them
+- `rules`: statements: rules, weighted formulas, templates, declarations; `ruleset`: what a ``.rules`` file holds
+- `lexer`, `parser` (by ``grammar.lark``): text to values; `printer`: values to text
+- `chain`: rules whose body is a path; steps and paths by name and by index
+- `clauses`: formulas as clauses; `compare`: substitution, unification, standard form, subsumption
+- `english`, `latex`: statements for people and for papers
+"""
 
 from rulewright.logic.chain import (
     Chain,

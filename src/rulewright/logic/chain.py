@@ -218,21 +218,21 @@ class Chain:
 
 def _walk(start: Term, atoms: Sequence[Atom]) -> tuple[tuple[Step, ...], Term] | None:
     """Walk all atoms from a term, each once; return the steps and where they end, or None where that is no path."""
-    left, here = list(atoms), start
+    remaining, stop = list(atoms), start
     visited, steps = {start}, []
-    while left:
-        touching = [atom for atom in left if here in atom.args]
-        if len(touching) != 1 or not isinstance(here, Variable):
+    while remaining:
+        touching = [atom for atom in remaining if stop in atom.args]
+        if len(touching) != 1 or not isinstance(stop, Variable):
             return None
         (atom,) = touching
-        left.remove(atom)
-        inverse = atom.args[0] != here
-        here = atom.args[0 if inverse else 1]
-        if here in visited or not isinstance(here, Variable | Symbol):
+        remaining.remove(atom)
+        inverse = atom.args[0] != stop
+        stop = atom.args[0 if inverse else 1]
+        if stop in visited or not isinstance(stop, Variable | Symbol):
             return None
-        visited.add(here)
+        visited.add(stop)
         steps.append(Step(str(atom.predicate), inverse))
-    return tuple(steps), here
+    return tuple(steps), stop
 
 
 def _says_ends_differ(part: Formula, head: Atom) -> bool:

@@ -32,42 +32,42 @@ def cnf(formula: Formula) -> tuple[Clause, ...]:
     >>> [str(clause) for clause in cnf(parse_formula("p(X) <=> q(X) & r(X)"))]
     ['!p(X) | q(X)', '!p(X) | r(X)', 'p(X) | !q(X) | !r(X)']
     """
-    return tuple(map(_clause, _distributed(formula, True)))
+    return tuple(map(_make_clause, _distribute(formula, True)))
 
 
-def _clause(signs: _Signs) -> Clause:
-    return Clause(tuple(_literal(unit, positive) for unit, positive in signs.items()))
+def _make_clause(signs: _Signs) -> Clause:
+    return Clause(tuple(_make_literal(unit, positive) for unit, positive in signs.items()))
 
 
-def _literal(unit: Unit, positive: bool) -> Literal:
+def _make_literal(unit: Unit, positive: bool) -> Literal:
     if isinstance(unit, Comparison) and not positive:
         return Literal(unit.opposite())
     return Literal(unit, positive)
 
 
-def _distributed(formula: Formula, positive: bool) -> list[_Signs]:
+def _distribute(formula: Formula, positive: bool) -> list[_Signs]:
     """Return the clauses of the formula, or of its negation, as unit → sign."""
     match formula:
         case Not(inner):
-            return _distributed(inner, not positive)
+            return _distribute(inner, not positive)
         case Implies(premise, conclusion):
-            return _distributed(Or((Not(premise), conclusion)), positive)
+            return _distribute(Or((Not(premise), conclusion)), positive)
         case Iff(left, right):
             both = And((Or((Not(left), right)), Or((left, Not(right)))))
             either = And((Or((left, right)), Or((Not(left), Not(right)))))
-            return _distributed(both if positive else either, True)
+            return _distribute(both if positive else either, True)
         case And(parts) | Or(parts):
-            each_part = [_distributed(part, positive) for part in parts]
+            by_part = [_distribute(part, positive) for part in parts]
             if isinstance(formula, And) == positive:
-                return _without_subsumed(clause for clauses in each_part for clause in clauses)
+                return _drop_subsumed(clause for clauses in by_part for clause in clauses)
             joined: list[_Signs] = [{}]
-            for clauses in each_part:
-                joined = _without_subsumed(
+            for clauses in by_part:
+                joined = _drop_subsumed(
                     {**one, **other} for one in joined for other in clauses if not _contradict(one, other)
                 )
             return joined
         case _:
-            unit, sign = _oriented(formula)
+            unit, sign = _orient(formula)
             return [{unit: sign == positive}]
 
 
@@ -75,7 +75,7 @@ def _contradict(one: _Signs, other: _Signs) -> bool:
     return any(one.get(unit, sign) != sign for unit, sign in other.items())
 
 
-def _without_subsumed(clauses: Iterable[_Signs]) -> list[_Signs]:
+def _drop_subsumed(clauses: Iterable[_Signs]) -> list[_Signs]:
     kept: dict[frozenset[tuple[Unit, bool]], _Signs] = {}
     for signs in clauses:
         clause = frozenset(signs.items())
@@ -83,13 +83,13 @@ def _without_subsumed(clauses: Iterable[_Signs]) -> list[_Signs]:
             for wider in [other for other in kept if clause <= other]:
                 del kept[wider]
             kept[clause] = signs
-            if len(kept) > MAX_CLAUSES:
-                raise _too_many()
+            _check_count(len(kept))
     return list(kept.values())
 
 
-def _too_many() -> DataError:
-    return DataError(f"a formula of more than {MAX_CLAUSES} clauses; split it into several")
+def _check_count(clauses: int) -> None:
+    if clauses > MAX_CLAUSES:
+        raise DataError(f"a formula of more than {MAX_CLAUSES} clauses; split it into several")
 
 
 def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
@@ -102,19 +102,18 @@ def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
     ['a(X)', '!a(X) | b(X)']
     """
     # Branch on one unit after another; each branch that is false whatever follows is one clause.
-    found: list[Clause] = []
+    clauses: list[Clause] = []
     branches: list[_Signs] = [{}]
     while branches:
         fixed = branches.pop()
-        truth = _truth(formula, fixed)
+        truth = _evaluate(formula, fixed)
         if truth is None:
             unit = _open_unit(formula, fixed)
             branches += [{**fixed, unit: True}, {**fixed, unit: False}]
         elif not truth:
-            found.append(_clause({unit: not value for unit, value in fixed.items()}))
-            if len(found) > MAX_CLAUSES:
-                raise _too_many()
-    return tuple(found)
+            clauses.append(_make_clause({unit: not value for unit, value in fixed.items()}))
+            _check_count(len(clauses))
+    return tuple(clauses)
 
 
 def _open_unit(formula: Formula, fixed: _Signs) -> Unit:
@@ -123,38 +122,38 @@ def _open_unit(formula: Formula, fixed: _Signs) -> Unit:
         case Not(inner):
             return _open_unit(inner, fixed)
         case And(parts) | Or(parts):
-            return _open_unit(next(part for part in parts if _truth(part, fixed) is None), fixed)
+            return _open_unit(next(part for part in parts if _evaluate(part, fixed) is None), fixed)
         case Implies(left, right) | Iff(left, right):
-            return _open_unit(left if _truth(left, fixed) is None else right, fixed)
+            return _open_unit(left if _evaluate(left, fixed) is None else right, fixed)
         case _:
-            return _oriented(formula)[0]
+            return _orient(formula)[0]
 
 
-def _oriented(unit: Unit) -> tuple[Unit, bool]:
+def _orient(unit: Unit) -> tuple[Unit, bool]:
     """Write opposite comparisons as one unit with a sign."""
     if isinstance(unit, Comparison) and unit.operator in (">=", ">", "!="):
         return unit.opposite(), False
     return unit, True
 
 
-def _truth(formula: Formula, fixed: _Signs) -> bool | None:
+def _evaluate(formula: Formula, fixed: _Signs) -> bool | None:
     """Evaluate under a partial assignment: True, False, or None where it depends on what is open."""
     match formula:
         case Not(inner):
-            value = _truth(inner, fixed)
+            value = _evaluate(inner, fixed)
             return None if value is None else not value
         case And(parts) | Or(parts):
             decisive = isinstance(formula, Or)
-            values = [_truth(part, fixed) for part in parts]
+            values = [_evaluate(part, fixed) for part in parts]
             if decisive in values:
                 return decisive
             return None if None in values else not decisive
         case Implies(left, right) | Iff(left, right):
-            one, other = _truth(left, fixed), _truth(right, fixed)
+            one, other = _evaluate(left, fixed), _evaluate(right, fixed)
             if isinstance(formula, Implies) and (one is False or other is True):
                 return True
             return None if one is None or other is None else one == other
         case _:
-            unit, sign = _oriented(formula)
+            unit, sign = _orient(formula)
             known = fixed.get(unit)
             return None if known is None else known == sign

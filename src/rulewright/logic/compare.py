@@ -44,11 +44,11 @@ def substitute(formula: AnyFormula, mapping: Substitution) -> AnyFormula:
 def _substitute(formula: Formula, mapping: Substitution) -> Formula:
     match formula:
         case Atom(predicate, args):
-            return Atom(predicate, tuple(_replaced(term, mapping) for term in args))
+            return Atom(predicate, tuple(_replace(term, mapping) for term in args))
         case Membership(atom, classes):
             return Membership(substitute(atom, mapping), classes)
         case Comparison(operator, left, right):
-            return Comparison(operator, _replaced(left, mapping), _replaced(right, mapping))
+            return Comparison(operator, _replace(left, mapping), _replace(right, mapping))
         case Not(inner):
             return Not(_substitute(inner, mapping))
         case And(parts):
@@ -61,44 +61,41 @@ def _substitute(formula: Formula, mapping: Substitution) -> Formula:
             return Iff(_substitute(left_side, mapping), _substitute(right_side, mapping))
 
 
-def _replaced(term: Term, mapping: Substitution) -> Term:
+def _replace(term: Term, mapping: Substitution) -> Term:
     return mapping.get(term, term) if isinstance(term, Variable) else term
 
 
-def unify(left: Atom, right: Atom) -> dict[Variable, Term] | None:
-    """Return the most general substitution that makes two atoms equal, or None.
+def unify(pairs: Iterable[Sequence[Term]]) -> dict[Variable, Term] | None:
+    """Return the most general substitution that makes the two terms of each pair equal, or None.
 
-    >>> from rulewright.logic import parse_atom
-    >>> found = unify(parse_atom("p(X, X, b)"), parse_atom("p(Y, a, Z)"))
-    >>> {str(variable): str(term) for variable, term in found.items()}
-    {'X': 'a', 'Y': 'a', 'Z': 'b'}
-    >>> unify(parse_atom("p(X, X)"), parse_atom("p(a, b)")) is None
+    >>> x, y, a = Variable("X"), Variable("Y"), Symbol("a")
+    >>> {str(variable): str(term) for variable, term in unify([(x, y), (x, a)]).items()}
+    {'X': 'a', 'Y': 'a'}
+    >>> unify([(x, a), (x, Symbol("b"))]) is None
     True
     """
-    if left.predicate != right.predicate or left.arity != right.arity:
-        return None
-    bound: dict[Variable, Term] = {}
+    binding: dict[Variable, Term] = {}
 
-    def resolved(term: Term) -> Term:
-        while isinstance(term, Variable) and term in bound:
-            term = bound[term]
+    def resolve(term: Term) -> Term:
+        while isinstance(term, Variable) and term in binding:
+            term = binding[term]
         return term
 
-    for one, other in zip(left.args, right.args, strict=True):
-        one, other = resolved(one), resolved(other)
+    for left, right in pairs:
+        one, other = resolve(left), resolve(right)
         if one == other:
             continue
         if isinstance(one, Variable):
-            bound[one] = other
+            binding[one] = other
         elif isinstance(other, Variable):
-            bound[other] = one
+            binding[other] = one
         else:
             return None
-    return {variable: resolved(variable) for variable in bound}
+    return {variable: resolve(variable) for variable in binding}
 
 
 def subsumes(general: Rule, specific: Rule) -> bool:
-    """Tell whether every fact that ``specific`` gives, ``general`` gives too, by θ-subsumption.
+    """Return whether every fact that ``specific`` gives, ``general`` gives too, by θ-subsumption.
 
     True when some substitution maps the general head onto the specific one and every literal of a general
     alternative into each specific alternative.
@@ -176,26 +173,23 @@ def canonical(rule: Rule) -> Rule:
     for term in rule.head.args:
         if isinstance(term, Variable):
             names.setdefault(term, len(names))
-    ordered = sorted({_in_order(alternative, names) for alternative in rule.alternatives()})
+    ordered = sorted({_order_literals(alternative, names) for alternative in rule.alternatives()})
     bodies = [tuple(_literal(key).formula() for key in order) for order in ordered]
-    head = _standard_head(rule.head, names)
+    head = _rename_head(rule.head, names)
     if len(bodies) == 1:
         return Rule(head, bodies[0])
     return Rule(head, (Or(tuple(body[0] if len(body) == 1 else And(body) for body in bodies)),))
 
 
-def _standard_head(head: Head, names: Mapping[Variable, int]) -> Head:
-    renamed = substitute(head, {variable: _standard(number) for variable, number in names.items()})
+def _rename_head(head: Head, names: Mapping[Variable, int]) -> Head:
+    renamed = substitute(head, {variable: Variable(f"X{index}") for variable, index in names.items()})
     return Membership(renamed.atom, tuple(sorted(renamed.classes))) if isinstance(renamed, Membership) else renamed
 
 
-# A term as a sortable key, (kind, number, name), and a literal: (negated, kind, predicate or operator, classes, terms).
+# A term as a sortable key, (rank, index or value, name), and a literal: (negated, rank, predicate or operator, classes,
+# terms); the rank tells the sorts of terms and units apart.
 _TermKey: TypeAlias = tuple[int, int | float, str]
 _Key: TypeAlias = tuple[bool, int, str, tuple[str, ...], tuple[_TermKey, ...]]
-
-
-def _standard(number: int) -> Variable:
-    return Variable(f"X{number}")
 
 
 def _term_key(term: Term, names: Mapping[Variable, int], fresh: dict[Variable, int]) -> _TermKey:
@@ -222,20 +216,20 @@ def _key(literal: Literal, names: Mapping[Variable, int], fresh: dict[Variable, 
 
 
 def _literal(key: _Key) -> Literal:
-    negated, kind, name, classes, terms = key
+    negated, rank, name, classes, terms = key
     args = tuple(map(_term, terms))
-    unit: Unit = Atom(name, args) if kind != 2 else Comparison(name, *args)  # type: ignore[arg-type]
-    return Literal(Membership(unit, classes) if kind == 1 else unit, not negated)  # type: ignore[arg-type]
+    unit: Unit = Atom(name, args) if rank != 2 else Comparison(name, *args)  # type: ignore[arg-type]
+    return Literal(Membership(unit, classes) if rank == 1 else unit, not negated)  # type: ignore[arg-type]
 
 
 def _term(key: _TermKey) -> Term:
-    kind, number, name = key
-    if kind == 0:
-        return _standard(int(number))
-    return Number(number) if kind == 1 else Symbol(name)
+    rank, value, name = key
+    if rank == 0:
+        return Variable(f"X{value}")
+    return Number(value) if rank == 1 else Symbol(name)
 
 
-def _in_order(body: Sequence[Literal], names: Mapping[Variable, int]) -> tuple[_Key, ...]:
+def _order_literals(body: Sequence[Literal], names: Mapping[Variable, int]) -> tuple[_Key, ...]:
     """Take the literal with the smallest key next, and number its new variables, until all are taken.
 
     Where keys are equal, literals whose new variables occur nowhere else can change places, so that any of them
@@ -250,10 +244,10 @@ def _in_order(body: Sequence[Literal], names: Mapping[Variable, int]) -> tuple[_
         tied = [(literal, fresh) for key, literal, fresh in keyed if key == smallest]
         if len(tied) > 1:
             uses = Counter(term for literal in left for term in set(literal.unit.args))
-            private = [(literal, fresh) for literal, fresh in tied if all(uses[each] == 1 for each in fresh)]
+            private = [(literal, fresh) for literal, fresh in tied if all(uses[variable] == 1 for variable in fresh)]
             if not private:
                 ranks = ranks or _ranks(body, names)
-            tied = private or sorted(tied, key=lambda each: [ranks[variable] for variable in each[1]])
+            tied = private or sorted(tied, key=lambda tie: [ranks[variable] for variable in tie[1]])
         literal, fresh = tied[0]
         left.remove(literal)
         taken.append(smallest)
@@ -274,23 +268,23 @@ _Colours: TypeAlias = Mapping[Variable, int]
 def _ranks(body: Sequence[Literal], names: Mapping[Variable, int]) -> _Colours:
     """Number all variables of a body in a way that depends on its structure alone, not on names or order."""
     labels = [_key(literal, {}, {}) for literal in body]
-    numbers = {label: number for number, label in enumerate(sorted(set(labels)))}
-    edges = [_Edge(numbers[label], _variables(literal)) for label, literal in zip(labels, body, strict=True)]
-    return _discrete(edges, {each: names.get(each, len(names)) for edge in edges for each in edge.variables})
+    indices = {label: index for index, label in enumerate(sorted(set(labels)))}
+    edges = [
+        _Edge(indices[label], tuple(term for term in literal.unit.args if isinstance(term, Variable)))
+        for label, literal in zip(labels, body, strict=True)
+    ]
+    variables = (variable for edge in edges for variable in edge.variables)
+    return _separate(edges, {variable: names.get(variable, len(names)) for variable in variables})
 
 
-def _variables(literal: Literal) -> tuple[Variable, ...]:
-    return tuple(term for term in literal.unit.args if isinstance(term, Variable))
-
-
-def _discrete(edges: Sequence[_Edge], colours: _Colours) -> _Colours:
+def _separate(edges: Sequence[_Edge], colours: _Colours) -> _Colours:
     """Refine colours until every variable has its own.
 
     Where structure does not tell variables apart, parts that hang together only through variables already told
     apart are solved one by one. Within one part each variable of a cell is set apart in turn, and the smallest
     outcome is taken; one of several variables that can change places stands for all of them.
     """
-    colours = _refined(edges, colours)
+    colours = _refine(edges, colours)
     cells: dict[int, list[Variable]] = defaultdict(list)
     for variable, colour in colours.items():
         cells[colour].append(variable)
@@ -299,44 +293,46 @@ def _discrete(edges: Sequence[_Edge], colours: _Colours) -> _Colours:
         return colours
     parts = _connected([variable for cell in undecided for variable in cell], edges)
     if len(parts) > 1:
-        return _solved_apart(parts, edges, colours)
+        return _separate_parts(parts, edges, colours)
     outcomes: list[_Colours] = []
     tried: list[Variable] = []
     for variable in min(undecided, key=lambda cell: (len(cell), colours[cell[0]])):
         if not any(_interchangeable(variable, other, edges) for other in tried):
             tried.append(variable)
-            outcomes.append(_discrete(edges, {each: 2 * colours[each] - (each == variable) for each in colours}))
+            outcomes.append(
+                _separate(edges, {name: 2 * colour - (name == variable) for name, colour in colours.items()})
+            )
     return min(outcomes, key=lambda outcome: _form(edges, outcome))
 
 
-def _solved_apart(parts: Iterable[set[Variable]], edges: Sequence[_Edge], colours: _Colours) -> _Colours:
+def _separate_parts(parts: Iterable[set[Variable]], edges: Sequence[_Edge], colours: _Colours) -> _Colours:
     solved = []
     for part in parts:
         touching = [edge for edge in edges if not part.isdisjoint(edge.variables)]
-        outcome = _discrete(touching, {each: colours[each] for edge in touching for each in edge.variables})
-        solved.append((sorted(colours[each] for each in part), _form(touching, outcome), part, outcome))
-    solved.sort(key=lambda each: each[:2])
-    places = {each: (colours[each], 0, 0) for each in colours}
-    for number, (_, _, part, outcome) in enumerate(solved):
-        places.update({each: (colours[each], number, outcome[each]) for each in part})
-    return _numbered(places)
+        outcome = _separate(touching, {name: colours[name] for edge in touching for name in edge.variables})
+        solved.append((sorted(colours[variable] for variable in part), _form(touching, outcome), part, outcome))
+    solved.sort(key=lambda item: item[:2])
+    keys = {variable: (colour, 0, 0) for variable, colour in colours.items()}
+    for position, (_, _, part, outcome) in enumerate(solved):
+        keys.update({variable: (colours[variable], position, outcome[variable]) for variable in part})
+    return _rank_keys(keys)
 
 
-def _refined(edges: Sequence[_Edge], colours: _Colours) -> _Colours:
+def _refine(edges: Sequence[_Edge], colours: _Colours) -> _Colours:
     """Tell variables apart by the edges they are in and the colours there, as long as that tells more apart."""
     while True:
-        seen: dict[Variable, list[tuple[int, int, tuple[int, ...]]]] = {each: [] for each in colours}
+        seen: dict[Variable, list[tuple[int, int, tuple[int, ...]]]] = {variable: [] for variable in colours}
         for label, variables in edges:
-            around = tuple(colours[each] for each in variables)
+            around = tuple(colours[variable] for variable in variables)
             for position, variable in enumerate(variables):
                 seen[variable].append((label, position, around))
-        finer = _numbered({each: (colours[each], sorted(seen[each])) for each in colours})
+        finer = _rank_keys({variable: (colours[variable], sorted(seen[variable])) for variable in colours})
         if len(set(finer.values())) == len(set(colours.values())):
             return finer
         colours = finer
 
 
-def _numbered(keys: Mapping[Variable, Any]) -> _Colours:
+def _rank_keys(keys: Mapping[Variable, Any]) -> _Colours:
     ordered: list[Any] = []
     for key in sorted(keys.values()):
         if not ordered or ordered[-1] != key:
@@ -345,7 +341,7 @@ def _numbered(keys: Mapping[Variable, Any]) -> _Colours:
 
 
 def _form(edges: Iterable[_Edge], colours: _Colours) -> list[tuple[int, tuple[int, ...]]]:
-    return sorted((edge.label, tuple(colours[each] for each in edge.variables)) for edge in edges)
+    return sorted((edge.label, tuple(colours[variable] for variable in edge.variables)) for edge in edges)
 
 
 def _connected(variables: Sequence[Variable], edges: Iterable[_Edge]) -> list[set[Variable]]:
@@ -360,5 +356,7 @@ def _connected(variables: Sequence[Variable], edges: Iterable[_Edge]) -> list[se
 
 def _interchangeable(one: Variable, other: Variable, edges: Sequence[_Edge]) -> bool:
     swap = {one: other, other: one}
-    swapped = Counter(_Edge(edge.label, tuple(swap.get(each, each) for each in edge.variables)) for edge in edges)
+    swapped = Counter(
+        _Edge(edge.label, tuple(swap.get(variable, variable) for variable in edge.variables)) for edge in edges
+    )
     return swapped == Counter(edges)

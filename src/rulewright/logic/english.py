@@ -14,28 +14,9 @@ from collections.abc import Mapping
 
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
-from rulewright.logic.printer import number, quote
+from rulewright.logic.printer import quote, write_number
 
-_PREPOSITIONS = frozenset(
-    (
-        "of",
-        "in",
-        "to",
-        "at",
-        "by",
-        "for",
-        "from",
-        "with",
-        "on",
-        "than",
-        "as",
-        "near",
-        "under",
-        "over",
-        "behind",
-        "above",
-    )
-)
+_PREPOSITION = re.compile("of|in|to|at|by|for|from|with|on|than|as|near|under|over|behind|above")
 _COMPARISONS = {
     "<": "is less than",
     "<=": "is at most",
@@ -59,30 +40,25 @@ def english(statement: r.Statement | t.Formula, phrases: Mapping[str, str] | Non
     match statement:
         case r.Rule(head, body, confidence):
             sentence = f"if {words.all_of(body)}, then {words.formula(head)}"
-            sentence += "" if confidence == 1 else f", in {_percent(confidence)} of cases"
-        case r.WeightedFormula(formula, kind, weight):
-            said = words.formula(formula)
-            told = {
-                "hard": f"it always holds that {said}",
-                "learn": f"to some degree, still to be learned, it holds that {said}",
-                "soft": f"with weight {number(weight or 0)} it holds that {said}",
+            sentence += "" if confidence == 1 else f", in {100 * confidence:.3g} % of cases"
+        case r.WeightedFormula(formula, strength, weight):
+            beginnings = {
+                "hard": "it always holds that",
+                "learn": "to some degree, still to be learned, it holds that",
+                "soft": f"with weight {write_number(weight or 0)} it holds that",
             }
-            sentence = told[kind]
+            sentence = f"{beginnings[strength]} {words.formula(formula)}"
         case r.Template(head, body, domains):
             sentence = f"find rules of the form: if {words.all_of(body)}, then {words.formula(head)}"
             for hole, names in domains:
-                among = "any predicate" if names is None else _listed([*map(quote, names)], "or")
+                among = "any predicate" if names is None else _join([*map(quote, names)], "or")
                 sentence += f"; ?{hole.name} is {among}"
         case _:
             return words.formula(statement)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-def _listed(parts: list[str], joined: str) -> str:
+def _join(parts: list[str], joined: str) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {joined} {parts[-1]}"
 
 
@@ -106,8 +82,8 @@ def _predicates(statement: r.Statement | t.Formula) -> set[str]:
             formulas = (formula,)
         case _:
             formulas = (statement,)
-    found = (unit for formula in formulas for unit in t.units(formula) if not isinstance(unit, t.Comparison))
-    return {unit.predicate for unit in found if isinstance(unit.predicate, str)}
+    atoms = (t.atom_of(unit) for formula in formulas for unit in t.units(formula))
+    return {atom.predicate for atom in atoms if atom is not None and isinstance(atom.predicate, str)}
 
 
 class _Words:
@@ -122,7 +98,7 @@ class _Words:
         return f"?{predicate.name}" if isinstance(predicate, t.PredicateVariable) else self._spoken[predicate]
 
     def all_of(self, parts: tuple[t.Formula, ...]) -> str:
-        return _listed([self._part(part) for part in parts], "and")
+        return _join([self._part(part) for part in parts], "and")
 
     def _part(self, formula: t.Formula) -> str:
         """Put a part of a longer phrase into words; what is itself a list is kept together."""
@@ -135,8 +111,8 @@ class _Words:
             case t.Atom(predicate, args):
                 return self._atom(predicate, [_term(arg) for arg in args])
             case t.Membership(atom, classes):
-                names = _listed([*map(quote, classes)], "or")
-                of = _listed([_term(arg) for arg in atom.args], "and")
+                names = _join([*map(quote, classes)], "or")
+                of = _join([_term(arg) for arg in atom.args], "and")
                 return f"the {self._said(atom.predicate)} of {of} is {names}"
             case t.Comparison(operator, left, right):
                 return f"{_term(left)} {_COMPARISONS[operator]} {_term(right)}"
@@ -145,7 +121,7 @@ class _Words:
             case t.And(parts):
                 return f"both {self.all_of(parts)}" if len(parts) == 2 else self.all_of(parts)
             case t.Or(parts):
-                return _listed([self._part(part) for part in parts], "or")
+                return _join([self._part(part) for part in parts], "or")
             case t.Implies(premise, conclusion):
                 return f"if {self._part(premise)} then {self._part(conclusion)}"
             case t.Iff(left_side, right_side):
@@ -155,20 +131,20 @@ class _Words:
         phrase = self._phrases.get(str(predicate))
         if phrase is not None:
             return re.sub(
-                r"\{(\d+)\}", lambda found: args[int(found[1])] if int(found[1]) < len(args) else found[0], phrase
+                r"\{(\d+)\}", lambda match: args[int(match[1])] if int(match[1]) < len(args) else match[0], phrase
             )
         said = self._said(predicate)
         if len(args) == 1:
             return f"{args[0]} is {said}"
         if len(args) > 2 or isinstance(predicate, t.PredicateVariable):
-            return f"{said} holds of {_listed(args, 'and')}"
+            return f"{said} holds of {_join(args, 'and')}"
         return f"{args[0]} {_verb(said)} {args[1]}"
 
 
 def _verb(said: str) -> str:
     """Make the words of a relation into what stands between its two arguments.
 
-    >>> [_verb(each) for each in ("parent of", "lives in", "born in", "is boss of", "contains", "wearing", "country")]
+    >>> [_verb(name) for name in ("parent of", "lives in", "born in", "is boss of", "contains", "wearing", "country")]
     ['is a parent of', 'lives in', 'is born in', 'is boss of', 'contains', 'is wearing', 'has country']
     """
     first, *rest = said.split()
@@ -176,8 +152,8 @@ def _verb(said: str) -> str:
         return said
     if first.endswith(("ed", "ing", "born", "made", "won", "known")):
         return f"is {said}"
-    if rest and rest[-1] in _PREPOSITIONS:
-        return f"is {said}" if first in _PREPOSITIONS else f"is {'an' if first[0] in 'aeiou' else 'a'} {said}"
+    if rest and _PREPOSITION.fullmatch(rest[-1]):
+        return f"is {said}" if _PREPOSITION.fullmatch(first) else f"is {'an' if first[0] in 'aeiou' else 'a'} {said}"
     return f"has {said}"
 
 
@@ -195,4 +171,4 @@ def _term(term: t.Term) -> str:
         case t.Symbol(name):
             return quote(name)
         case t.Number(value):
-            return number(value)
+            return write_number(value)

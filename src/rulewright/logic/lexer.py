@@ -13,7 +13,7 @@ from lark import Lark
 from lark.lexer import PatternStr
 
 BAD = "BAD"
-"""The kind of a token that no terminal of the grammar describes, and of numbers out of range."""
+"""The type of a token that no terminal of the grammar describes, and of numbers out of range."""
 
 NUMBER_DIGITS = 400
 """The greatest length of a number."""
@@ -45,10 +45,14 @@ def grammar() -> Grammar:
     source = files("rulewright.logic").joinpath("grammar.lark").read_text(encoding="utf-8")
     starts = ["statement", "formula", "unit"]
     lark = Lark(source, parser="lalr", lexer="basic", start=starts, maybe_placeholders=True)
-    terminals = [each for each in lark.terminals if each.name not in lark.ignore_tokens]
-    fixed = {each.pattern.value: each.name for each in terminals if isinstance(each.pattern, PatternStr)}
+    terminals = [terminal for terminal in lark.terminals if terminal.name not in lark.ignore_tokens]
+    fixed = {
+        terminal.pattern.value: terminal.name for terminal in terminals if isinstance(terminal.pattern, PatternStr)
+    }
     patterns = {
-        each.name: re.compile(each.pattern.to_regexp()) for each in terminals if each.pattern.value not in fixed
+        terminal.name: re.compile(terminal.pattern.to_regexp())
+        for terminal in terminals
+        if terminal.pattern.value not in fixed
     }
     signs = sorted((text for text in fixed if not text.isalpha()), key=len, reverse=True)
     alternatives = [
@@ -61,78 +65,75 @@ def grammar() -> Grammar:
 
 
 @lru_cache(maxsize=1 << 16)
-def kind(token: str) -> str:
+def token_type(token: str) -> str:
     """Return the name of the terminal that a token is, or `BAD`.
 
-    >>> [kind(token) for token in ("in", "inner", "Inner", "'in'", "3.5", "$")]
+    >>> [token_type(token) for token in ("in", "inner", "Inner", "'in'", "3.5", "$")]
     ['IN', 'WORD', 'VARIABLE', 'QUOTED', 'NUMBER', 'BAD']
     """
     _, fixed, patterns, _ = grammar()
     if token in fixed:
         return fixed[token]
-    found = next((name for name, pattern in patterns.items() if pattern.fullmatch(token)), BAD)
-    in_range = found != "NUMBER" or (len(token) <= NUMBER_DIGITS and math.isfinite(float(token)))
-    return found if in_range else BAD
+    name = next((name for name, pattern in patterns.items() if pattern.fullmatch(token)), BAD)
+    in_range = name != "NUMBER" or (len(token) <= NUMBER_DIGITS and math.isfinite(float(token)))
+    return name if in_range else BAD
 
 
-def tokens(text: str, begin: int, end: int) -> list[str]:
+def split_tokens(text: str, begin: int, end: int) -> list[str]:
     """Return the tokens of a part of a text; it must not start with white space or a comment.
 
-    >>> tokens("p(X) :- q(X, 0.5).", 0, 18)
+    >>> split_tokens("p(X) :- q(X, 0.5).", 0, 18)
     ['p', '(', 'X', ')', ':-', 'q', '(', 'X', ',', '0.5', ')', '.']
     """
-    found: list[str] = grammar().token.findall(text, begin, end)
-    return found
+    tokens: list[str] = grammar().token.findall(text, begin, end)
+    return tokens
 
 
-def token_span(text: str, begin: int, end: int, number: int) -> tuple[int, int]:
-    """Return where in the text the token of that number among `tokens` stands; past the last one, where that ends."""
+def token_span(text: str, begin: int, end: int, position: int) -> tuple[int, int]:
+    """Return where in the text the token at a position of `split_tokens` stands; past the last one, where that ends."""
     last = begin
     for index, match in enumerate(grammar().token.finditer(text, begin, end)):
-        if index == number:
+        if index == position:
             return match.span(1)
         last = match.end(1)
     return last, last
 
 
-def statements(text: str) -> Iterator[tuple[int, int]]:
+def split_statements(text: str) -> Iterator[tuple[int, int]]:
     r"""Cut a text at its full stops into (begin, end); an annotation belongs to the statement before it.
 
     >>> text = "p(X) :- q(X, 0.5). @{n: 3}  % why\nhard r(X)."
-    >>> [text[begin:end] for begin, end in statements(text)]
+    >>> [text[begin:end] for begin, end in split_statements(text)]
     ['p(X) :- q(X, 0.5). @{n: 3}', 'hard r(X).']
     """
-    begin = after_space(text, 0)
+    begin = skip_space(text, 0)
     while begin < len(text):
         end = _match_end(_UP_TO_STOP, text, begin)
-        next_begin = after_space(text, end)
+        next_begin = skip_space(text, end)
         if text.startswith("@", next_begin):
-            end = _after_braces(text, next_begin)
-            next_begin = after_space(text, end)
+            end = _skip_braces(text, next_begin)
+            next_begin = skip_space(text, end)
         yield begin, end
         begin = next_begin
 
 
-def after_space(text: str, position: int) -> int:
+def skip_space(text: str, position: int) -> int:
     """Return the next position that is neither white space nor comment."""
     return _match_end(_SKIPPED, text, position)
 
 
 def _match_end(pattern: re.Pattern[str], text: str, position: int) -> int:
-    found = pattern.match(text, position)
-    assert found is not None  # the patterns above match the empty text too
-    return found.end()
+    match = pattern.match(text, position)
+    assert match is not None  # the patterns above match the empty text too
+    return match.end()
 
 
-def _after_braces(text: str, position: int) -> int:
+def _skip_braces(text: str, position: int) -> int:
     depth = 0
-    for mark in _BRACE.finditer(text, position):
-        if (brace := mark.group()) == "{":
-            depth += 1
-        elif brace == "}":
-            depth -= 1
-            if depth <= 0:
-                return mark.end()
+    for match in _BRACE.finditer(text, position):
+        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if match.group() == "}" and depth <= 0:
+            return match.end()
     return len(text)
 
 

@@ -16,7 +16,7 @@ from rulewright.errors import DataError, ParseError
 from rulewright.logic import lexer
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
-from rulewright.logic.lexer import BAD, NUMBER_DIGITS, grammar, kind
+from rulewright.logic.lexer import BAD, NUMBER_DIGITS, grammar, token_type
 from rulewright.logic.ruleset import RuleSet, Usage
 
 _WORDS = {
@@ -31,21 +31,21 @@ _WORDS = {
 _UNKNOWN_ESCAPE = re.compile(r"(?:[^\\]|\\['\\ntr]|\\u[0-9a-fA-F]{4})*+(\\u.{0,4}|\\.)")
 
 
-def explain(found: str, expected: Set[str]) -> str:
+def describe_mismatch(found: str, expected: Set[str]) -> str:
     """Say what was found ("" for the end of the text), what is expected, and how to write what was probably meant.
 
-    >>> explain("é", {"WORD"})
+    >>> describe_mismatch("é", {"WORD"})
     "found 'é'; names that are not lower-case ASCII words are written in single quotes"
-    >>> explain(")", {"VARIABLE", "WORD", "QUOTED", "NUMBER"})
+    >>> describe_mismatch(")", {"VARIABLE", "WORD", "QUOTED", "NUMBER"})
     "found ')', expected a name, a number or a variable"
     """
-    shown, found_kind = (_shown(found), kind(found)) if found else ("the end of the text", "$END")
-    if found_kind == BAD:
-        return f"found {shown}; {_what_is_bad(found)}"
-    return f"found {shown}" + (_hint(found_kind, expected) or f", expected {_listed(expected)}")
+    shown, found_type = (_show(found), token_type(found)) if found else ("the end of the text", "$END")
+    if found_type == BAD:
+        return f"found {shown}; {_explain_bad_token(found)}"
+    return f"found {shown}" + (_hint(found_type, expected) or f", expected {_list_expected(expected)}")
 
 
-def _what_is_bad(token: str) -> str:
+def _explain_bad_token(token: str) -> str:
     if token[0] == "'":
         escape = _UNKNOWN_ESCAPE.match(token)
         if escape is None or token[-1] != "'":
@@ -80,10 +80,10 @@ def _keywords() -> dict[str, str]:
     return {name: text for text, name in grammar().fixed.items() if text.isalpha()}
 
 
-def _listed(expected: Set[str]) -> str:
+def _list_expected(expected: Set[str]) -> str:
     spelling = {name: f"'{text}'" for text, name in grammar().fixed.items()}
     hidden = {"QUOTED", *_keywords()} if "WORD" in expected else set()
-    words = sorted(_WORDS.get(each) or spelling.get(each, each) for each in expected - hidden)
+    words = sorted(_WORDS.get(name) or spelling.get(name, name) for name in expected - hidden)
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
@@ -96,7 +96,7 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _shown(token: str) -> str:
+def _show(token: str) -> str:
     short = shorten(token, 30)
     if not short.isprintable():
         return repr(short)
@@ -117,11 +117,11 @@ def unquote(quoted: str) -> str:
     "it's"
     """
     inner = quoted[1:-1]
-    return _ESCAPE.sub(_unescaped, inner) if "\\" in inner else inner
+    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    escape = found.group()
+def _unescape(match: re.Match[str]) -> str:
+    escape = match.group()
     if len(escape) == 6:
         return chr(int(escape[2:], 16))
     if escape not in _UNESCAPED:
@@ -262,41 +262,36 @@ _Plan: TypeAlias = Callable[[Sequence[str]], Any]
 
 
 class _UnexpectedError(Exception):
-    """The token of this number cannot stand where it stands; these kinds could."""
+    """The token at this position cannot stand there; one of these types could."""
 
-    def __init__(self, number: int, expected: set[str]) -> None:
-        super().__init__(number)
-        self.number, self.expected = number, expected
+    def __init__(self, position: int, expected: set[str]) -> None:
+        super().__init__(position)
+        self.position, self.expected = position, expected
 
 
 @lru_cache(maxsize=1024)
-def _plan(start: str, kinds: tuple[str, ...]) -> _Plan:
-    """Parse a statement given by the kinds of its tokens; return what builds its value from the tokens themselves.
+def _plan(start: str, types: tuple[str, ...]) -> _Plan:
+    """Parse a statement given by the types of its tokens; return what builds its value from the tokens themselves.
 
-    How a statement is to be read depends on the kinds alone, so that of all statements of one shape (there are
+    How a statement is to be read depends on the types alone, so that of all statements of one shape (there are
     many in a learned file) only the first is parsed.
     """
-    reader = lexer.grammar().lark.parse_interactive(start=start)
+    reader = grammar().lark.parse_interactive(start=start)
     try:
-        for number, kind in enumerate(kinds):
-            reader.feed_token(Token(kind, "", start_pos=number))
-        tree = reader.feed_token(Token("$END", "", start_pos=len(kinds)))
+        for position, name in enumerate(types):
+            reader.feed_token(Token(name, "", start_pos=position))
+        tree = reader.feed_token(Token("$END", "", start_pos=len(types)))
     except UnexpectedToken as error:
-        number = error.token.start_pos
-        raise _UnexpectedError(number, _expected_after(start, kinds[:number])) from None
-    return _builder(tree, 0)
+        # The reader that failed has already taken steps that only the token at fault made it take.
+        reader = grammar().lark.parse_interactive(start=start)
+        for name in types[: error.token.start_pos]:
+            reader.feed_token(Token(name, ""))
+        expected: set[str] = reader.accepts()  # type: ignore[no-untyped-call]
+        raise _UnexpectedError(error.token.start_pos, expected) from None
+    return _make_builder(tree, 0)
 
 
-def _expected_after(start: str, kinds: tuple[str, ...]) -> set[str]:
-    # The reader that failed has already taken steps that only the token at fault made it take.
-    reader = lexer.grammar().lark.parse_interactive(start=start)
-    for token_kind in kinds:
-        reader.feed_token(Token(token_kind, ""))
-    expected: set[str] = reader.accepts()  # type: ignore[no-untyped-call]
-    return expected
-
-
-def _builder(node: Any, depth: int) -> _Plan:
+def _make_builder(node: Any, depth: int) -> _Plan:
     if node is None:
         return lambda words: None
     if isinstance(node, Token):
@@ -306,10 +301,10 @@ def _builder(node: Any, depth: int) -> _Plan:
     if node.data == "name" and node.children[0].type == "WORD":
         return itemgetter(node.children[0].start_pos)  # it is its own name
     make = getattr(_Build, node.data)
-    parts = [_builder(child, depth + 1) for child in node.children]
+    parts = [_make_builder(child, depth + 1) for child in node.children]
     if node.data == "atom":
         leaves = [leaf.start_pos for leaf in node.scan_values(lambda value: isinstance(value, Token))]
-        return _remembered(lambda words: make(*[part(words) for part in parts]), leaves[0], leaves[-1] + 1)
+        return _remember(lambda words: make(*[part(words) for part in parts]), leaves[0], leaves[-1] + 1)
     if len(parts) == 1:
         (only,) = parts
         return lambda words: make(only(words))
@@ -319,17 +314,17 @@ def _builder(node: Any, depth: int) -> _Plan:
 _atoms: dict[tuple[str, ...], t.Atom] = {}
 
 
-def _remembered(build: _Plan, begin: int, end: int) -> _Plan:
+def _remember(build: _Plan, begin: int, end: int) -> _Plan:
     """Build equal atoms once: learned files repeat few atoms often."""
 
     def atom(words: Sequence[str]) -> t.Atom:
         key = tuple(words[begin:end])
-        found = _atoms.get(key)
-        if found is None:
+        known = _atoms.get(key)
+        if known is None:
             if len(_atoms) >= 1 << 16:
                 _atoms.clear()
-            found = _atoms[key] = build(words)
-        return found
+            known = _atoms[key] = build(words)
+        return known
 
     return atom
 
@@ -346,39 +341,39 @@ class _Source(NamedTuple):
 
     def value(self, start: str, begin: int, end: int, words: list[str] | None = None) -> Any:
         """Build what ``start`` makes of a part of the text, or of ``words`` in place of its tokens."""
-        words = lexer.tokens(self.text, begin, end) if words is None else words
+        words = lexer.split_tokens(self.text, begin, end) if words is None else words
         try:
-            build = _plan(start, tuple(map(lexer.kind, words)))
-            return build(_with_names(words) if "_" in words else words)
+            build = _plan(start, tuple(map(token_type, words)))
+            return build(_name_anonymous(words) if "_" in words else words)
         except _UnexpectedError as error:
-            at, after = lexer.token_span(self.text, begin, end, error.number)
-            raise self.error(explain(self.text[at:after], error.expected), at) from None
+            at, after = lexer.token_span(self.text, begin, end, error.position)
+            raise self.error(describe_mismatch(self.text[at:after], error.expected), at) from None
         except DataError as error:
             raise self.error(str(error), begin) from None
 
-    def statement(self, kinds: Any, wanted: str) -> Any:
+    def statement(self, classes: Any, wanted: str) -> Any:
         """Build the only statement of the text; its full stop may be missing."""
-        found = list(lexer.statements(self.text))
-        if len(found) != 1:
-            raise self.error(f"expected {wanted}, got {len(found)} statements", found[1][0] if found else 0)
-        ((begin, end),) = found
-        words = lexer.tokens(self.text, begin, end)
+        spans = list(lexer.split_statements(self.text))
+        if len(spans) != 1:
+            raise self.error(f"expected {wanted}, got {len(spans)} statements", spans[1][0] if spans else 0)
+        ((begin, end),) = spans
+        words = lexer.split_tokens(self.text, begin, end)
         value = self.value("statement", begin, end, words if "." in words else [*words, "."])
-        if not isinstance(value, kinds):
+        if not isinstance(value, classes):
             raise self.error(f"expected {wanted}, got {shorten(self.text[begin:end], 60)}", begin)
         return value
 
     def whole(self, start: str) -> Any:
         """Build what ``start`` makes of the whole text, whether or not it ends with a full stop."""
-        begin, end = lexer.after_space(self.text, 0), len(self.text)
-        words = lexer.tokens(self.text, begin, end)
+        begin, end = lexer.skip_space(self.text, 0), len(self.text)
+        words = lexer.split_tokens(self.text, begin, end)
         return self.value(start, begin, end, words[:-1] if words[-1:] == ["."] else words)
 
 
-def _with_names(words: list[str]) -> list[str]:
+def _name_anonymous(words: list[str]) -> list[str]:
     """Give each ``_`` a name that its statement does not use."""
     taken = set(words)
-    fresh = (name for number in count(1) if (name := f"_{number}") not in taken)
+    fresh = (name for index in count(1) if (name := f"_{index}") not in taken)
     return [next(fresh) if word == "_" else word for word in words]
 
 
@@ -397,7 +392,7 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     declared: list[tuple[int, r.PredicateDeclaration]] = []
     stated: list[tuple[int, r.Statement]] = []
     closed: list[str] = []
-    for begin, end in lexer.statements(source.text):
+    for begin, end in lexer.split_statements(source.text):
         value = source.value("statement", begin, end)
         if isinstance(value, r.PredicateDeclaration):
             declared.append((begin, value))
@@ -408,10 +403,10 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     try:
         return RuleSet((value for _, value in stated), predicates=(value for _, value in declared), closed=closed)
     except DataError:
-        raise _misuse(source, declared, stated) from None
+        raise _find_misuse(source, declared, stated) from None
 
 
-def _misuse(
+def _find_misuse(
     source: _Source, declared: list[tuple[int, r.PredicateDeclaration]], stated: list[tuple[int, r.Statement]]
 ) -> ParseError:
     """Find the first statement that contradicts what stands before it, once it is known that there is one."""
@@ -445,8 +440,8 @@ def parse_template(text: str) -> r.Template:
 
 def parse_statement(text: str) -> r.Statement:
     """Read one rule, weighted formula or template; its full stop may be left out."""
-    kinds = r.Rule | r.WeightedFormula | r.Template
-    statement: r.Statement = _Source(text).statement(kinds, "a rule, weighted formula or template")
+    classes = r.Rule | r.WeightedFormula | r.Template
+    statement: r.Statement = _Source(text).statement(classes, "a rule, weighted formula or template")
     return statement
 
 

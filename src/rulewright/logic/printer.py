@@ -1,10 +1,11 @@
-"""Every value of the rule language as its text; ``parse(text(value)) == value``."""
+"""Every value of the rule language as its text; ``parse(write(value)) == value``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
@@ -28,15 +29,15 @@ def quote(name: str) -> str:
     return "'" + _ESCAPED.sub(_escape, name) + "'"
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
     return _ESCAPES.get(character) or f"\\u{ord(character):04x}"
 
 
-def number(value: int | float) -> str:
+def write_number(value: int | float) -> str:
     """Write a number so that it reads back as the same number.
 
-    >>> number(1e22), number(0.1), number(-3)
+    >>> write_number(1e22), write_number(0.1), write_number(-3)
     ('1e+22', '0.1', '-3')
     """
     return repr(value)
@@ -45,97 +46,116 @@ def number(value: int | float) -> str:
 # How tightly each connective binds; a part is put in parentheses when it binds no tighter than it must.
 _TIGHTNESS: Mapping[type, int] = {t.Iff: 1, t.Implies: 2, t.Or: 3, t.And: 4, t.Not: 5}
 _UNIT = 6
-_FORMULA_SIGNS: Mapping[type, str] = {t.And: " & ", t.Or: " | "}
-_BODY_SIGNS: Mapping[type, str] = {t.And: ", ", t.Or: " ; "}
 
 
-def _unit(value: object) -> str:
+def _write_unit(value: object) -> str:
     match value:
         case t.Variable(name):
             return name
         case str():
             return quote(value)
         case t.Atom(predicate, args):
-            return f"{_unit(predicate)}({', '.join(map(_unit, args))})"
+            return f"{_write_unit(predicate)}({', '.join(map(_write_unit, args))})"
         case t.Symbol(name):
             return quote(name)
         case t.Number(figure):
-            return number(figure)
+            return write_number(figure)
         case t.PredicateVariable(name):
             return f"?{name}"
         case t.Membership(atom, classes):
-            return f"{_unit(atom)} in {{{', '.join(map(quote, classes))}}}"
+            return f"{_write_unit(atom)} in {{{', '.join(map(quote, classes))}}}"
         case t.Comparison(operator, left, right):
-            return f"{_unit(left)} {operator} {_unit(right)}"
+            return f"{_write_unit(left)} {operator} {_write_unit(right)}"
     raise TypeError(f"not part of the rule language: {value!r}")
 
 
-def _formula(value: t.Formula, at_least: int, signs: Mapping[type, str]) -> str:
-    tightness = _TIGHTNESS.get(type(value), _UNIT)
-    match value:
+class Notation(NamedTuple):
+    """How formulas are written: the signs of the connectives, and a function for what has none."""
+
+    write_unit: Callable[[t.Unit], str]
+    negation: str
+    conjunction: str
+    disjunction: str
+    implication: str = ""
+    equivalence: str = ""
+
+
+_FORMULA = Notation(_write_unit, "!", " & ", " | ", " => ", " <=> ")
+_BODY = Notation(_write_unit, "!", ", ", " ; ")
+
+
+def write_formula(formula: t.Formula, notation: Notation = _FORMULA, at_least: int = 0) -> str:
+    """Write a formula, in parentheses where it binds less tightly than ``at_least``."""
+    tightness = _TIGHTNESS.get(type(formula), _UNIT)
+    match formula:
         case t.Not(t.Comparison() | t.Membership() as inner):
-            written = f"!({_unit(inner)})"  # without the parentheses "!" would seem to reach the left side only
+            # without the parentheses the negation would seem to reach the left side only
+            written = f"{notation.negation}({notation.write_unit(inner)})"
         case t.Not(inner):
-            written = "!" + _formula(inner, tightness, signs)
-        case t.And(parts) | t.Or(parts):
-            written = signs[type(value)].join(_formula(part, tightness + 1, signs) for part in parts)
+            written = notation.negation + write_formula(inner, notation, tightness)
+        case t.And(parts):
+            written = notation.conjunction.join(write_formula(part, notation, tightness + 1) for part in parts)
+        case t.Or(parts):
+            written = notation.disjunction.join(write_formula(part, notation, tightness + 1) for part in parts)
         case t.Implies(premise, conclusion):
-            written = f"{_formula(premise, tightness + 1, signs)} => {_formula(conclusion, tightness, signs)}"
+            sides = write_formula(premise, notation, tightness + 1), write_formula(conclusion, notation, tightness)
+            written = notation.implication.join(sides)
         case t.Iff(left, right):
-            written = f"{_formula(left, tightness, signs)} <=> {_formula(right, tightness + 1, signs)}"
+            sides = write_formula(left, notation, tightness), write_formula(right, notation, tightness + 1)
+            written = notation.equivalence.join(sides)
         case _:
-            written = _unit(value)
+            written = notation.write_unit(formula)
     return written if tightness >= at_least else f"({written})"
 
 
-def body(parts: tuple[t.Formula, ...]) -> str:
-    """Write a rule's body: ``,`` for and, ``;`` for or."""
+def write_body(parts: tuple[t.Formula, ...], notation: Notation = _BODY) -> str:
+    """Write the body of a rule: ``,`` for and, ``;`` for or."""
     if len(parts) == 1 and isinstance(parts[0], t.Or):
-        return _formula(parts[0], 0, _BODY_SIGNS)
-    return ", ".join(_formula(part, _TIGHTNESS[t.And] + 1, _BODY_SIGNS) for part in parts)
+        return write_formula(parts[0], notation)
+    return notation.conjunction.join(write_formula(part, notation, _TIGHTNESS[t.And] + 1) for part in parts)
 
 
-def _annotation(value: object) -> str:
+def _write_annotation(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            return number(value)
+            return write_number(value)
         case str():
             return quote(value) if value not in ("true", "false") else f"'{value}'"
         case tuple():
-            return "[" + ", ".join(map(_annotation, value)) + "]"
+            return "[" + ", ".join(map(_write_annotation, value)) + "]"
         case Mapping():
-            return "{" + ", ".join(f"{quote(key)}: {_annotation(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{quote(key)}: {_write_annotation(item)}" for key, item in value.items()) + "}"
     raise TypeError(f"not an annotation: {value!r}")
 
 
-def _annotated(statement: str, annotations: Mapping[str, object]) -> str:
-    return f"{statement}. @{_annotation(annotations)}" if annotations else f"{statement}."
+def _finish_statement(statement: str, annotations: Mapping[str, object]) -> str:
+    return f"{statement}. @{_write_annotation(annotations)}" if annotations else f"{statement}."
 
 
-def text(value: object) -> str:
+def write(value: object) -> str:
     """Return the text of any value of the rule language; statements end with their full stop."""
     match value:
         case r.Rule(head, conjuncts, confidence, annotations):
-            prefix = "" if confidence == 1 else f"{number(confidence)} :: "
-            return _annotated(f"{prefix}{_unit(head)} :- {body(conjuncts)}", annotations)
-        case r.WeightedFormula(formula, kind, weight, annotations):
-            prefix = number(weight) if weight is not None else kind
-            return _annotated(f"{prefix} {_formula(formula, 0, _FORMULA_SIGNS)}", annotations)
+            prefix = "" if confidence == 1 else f"{write_number(confidence)} :: "
+            return _finish_statement(f"{prefix}{_write_unit(head)} :- {write_body(conjuncts)}", annotations)
+        case r.WeightedFormula(formula, strength, weight, annotations):
+            prefix = write_number(weight) if weight is not None else strength
+            return _finish_statement(f"{prefix} {write_formula(formula)}", annotations)
         case r.Template(head, conjuncts, domains, annotations):
-            statement = f"template {_unit(head)} :- {body(conjuncts)}"
+            statement = f"template {_write_unit(head)} :- {write_body(conjuncts)}"
             if domains:
                 statement += " where " + ", ".join(
-                    f"{_unit(hole)} in " + ("*" if names is None else f"{{{', '.join(map(quote, names))}}}")
+                    f"{_write_unit(hole)} in " + ("*" if names is None else f"{{{', '.join(map(quote, names))}}}")
                     for hole, names in domains
                 )
-            return _annotated(statement, annotations)
+            return _finish_statement(statement, annotations)
         case r.PredicateDeclaration(name, types, classes):
             values = "" if classes is None else f" in {{{', '.join(map(quote, classes))}}}"
             return f"predicate {quote(name)}({', '.join(map(quote, types))}){values}."
         case t.Literal(unit, positive):
-            return _formula(unit if positive else t.Not(unit), 0, _FORMULA_SIGNS)
+            return write_formula(unit if positive else t.Not(unit))
         case t.Not() | t.And() | t.Or() | t.Implies() | t.Iff():
-            return _formula(value, 0, _FORMULA_SIGNS)
-    return _unit(value)
+            return write_formula(value)
+    return _write_unit(value)

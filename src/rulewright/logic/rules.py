@@ -23,7 +23,7 @@ from rulewright.logic.terms import (
     Term,
     Variable,
     atom_of,
-    finite,
+    check_finite,
     units,
 )
 
@@ -43,7 +43,7 @@ class Annotations(Mapping[str, object]):
     __slots__ = ("_items",)
 
     def __init__(self, items: Mapping[str, object] | None = None) -> None:
-        self._items = {str(key): _frozen(value) for key, value in (items or {}).items()}
+        self._items = {str(key): _freeze(value) for key, value in (items or {}).items()}
 
     def __getitem__(self, key: str) -> object:
         return self._items[key]
@@ -69,19 +69,19 @@ class Annotations(Mapping[str, object]):
         return Annotations, (self._items,)
 
 
-def _frozen(value: object) -> object:
+def _freeze(value: object) -> object:
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        return finite(value, "an annotation")
+        return check_finite(value, "an annotation")
     if isinstance(value, str):
         return str(value)
     if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
+        return tuple(map(_freeze, value))
     if isinstance(value, Mapping):
         return Annotations(value)
     if hasattr(value, "tolist"):  # an array or tensor, or a scalar of one
-        return _frozen(value.tolist())
+        return _freeze(value.tolist())
     raise DataError(f"an annotation is a number, truth value, text, list or mapping, got {value!r}")
 
 
@@ -105,7 +105,7 @@ class Rule:
     annotations: Annotations = field(default_factory=Annotations)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "confidence", finite(self.confidence, "confidence"))
+        object.__setattr__(self, "confidence", check_finite(self.confidence, "confidence"))
         if not (0 <= self.confidence <= 1):
             raise DataError(f"confidence must lie in [0, 1], got {self.confidence}")
         _check_implication(self.head, self.body)
@@ -117,10 +117,12 @@ class Rule:
 
         >>> from rulewright.logic import parse_rule
         >>> rule = parse_rule("p(X) :- a(X), (b(X) ; !c(X)).")
-        >>> [[str(literal) for literal in each] for each in rule.alternatives()]
+        >>> [[str(literal) for literal in literals] for literals in rule.alternatives()]
         [['a(X)', 'b(X)'], ['a(X)', '!c(X)']]
         """
-        return disjunctive(self.body)
+        if prod(_count_alternatives(part, True) for part in self.body) > MAX_ALTERNATIVES:
+            raise DataError(f"a body with more than {MAX_ALTERNATIVES} alternatives; split the rule")
+        return _join_alternatives(_multiply_out(part, True) for part in self.body)
 
     @property
     def support(self) -> float | None:
@@ -141,9 +143,9 @@ class Rule:
         return canonical(self)
 
     def __str__(self) -> str:
-        from rulewright.logic.printer import text
+        from rulewright.logic.printer import write
 
-        return text(self)
+        return write(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class WeightedFormula:
                 f"a soft formula has a weight and no other kind has one, got {self.kind} with {self.weight}"
             )
         if self.weight is not None:
-            object.__setattr__(self, "weight", finite(self.weight, "a weight (what must hold is 'hard')"))
+            object.__setattr__(self, "weight", check_finite(self.weight, "a weight (what must hold is 'hard')"))
         _check_no_holes(self.formula)
 
     __str__ = Rule.__str__
@@ -204,14 +206,14 @@ class Template:
         >>> {str(hole): arity for hole, arity in template.holes().items()}
         {'?Q': 2, '?P': 1}
         """
-        found: dict[PredicateVariable, int] = {}
+        arities: dict[PredicateVariable, int] = {}
         for unit in chain.from_iterable(map(units, self.body)):
             atom = atom_of(unit)
             if atom is None or not isinstance(hole := atom.predicate, PredicateVariable):
                 continue
-            if found.setdefault(hole, atom.arity) != atom.arity:
-                raise DataError(f"{hole} has {found[hole]} arguments and {atom.arity}; one name has one arity")
-        return found
+            if arities.setdefault(hole, atom.arity) != atom.arity:
+                raise DataError(f"{hole} has {arities[hole]} arguments and {atom.arity}; one name has one arity")
+        return arities
 
     __str__ = Rule.__str__
 
@@ -245,13 +247,6 @@ MAX_ALTERNATIVES = 10_000
 """How many alternatives a body may be multiplied out into."""
 
 
-def disjunctive(body: tuple[Formula, ...]) -> tuple[tuple[Literal, ...], ...]:
-    """Multiply a body out into alternatives, each a conjunction of literals."""
-    if prod(_count_alternatives(part, True) for part in body) > MAX_ALTERNATIVES:
-        raise DataError(f"a body with more than {MAX_ALTERNATIVES} alternatives when multiplied out; split the rule")
-    return _product(_multiplied_out(part, True) for part in body)
-
-
 def _count_alternatives(formula: Formula, positive: bool) -> int:
     match formula:
         case Not(inner):
@@ -262,27 +257,27 @@ def _count_alternatives(formula: Formula, positive: bool) -> int:
     return 1
 
 
-def _multiplied_out(formula: Formula, positive: bool) -> tuple[tuple[Literal, ...], ...]:
+def _multiply_out(formula: Formula, positive: bool) -> tuple[tuple[Literal, ...], ...]:
     match formula:
         case Not(inner):
-            return _multiplied_out(inner, not positive)
+            return _multiply_out(inner, not positive)
         case And(parts) | Or(parts):
-            each_part = (_multiplied_out(part, positive) for part in parts)
+            by_part = [_multiply_out(part, positive) for part in parts]
             if isinstance(formula, Or) == positive:
-                return tuple(alternative for alternatives in each_part for alternative in alternatives)
-            return _product(each_part)
+                return tuple(chain.from_iterable(by_part))
+            return _join_alternatives(by_part)
         case Comparison() if not positive:
             return ((Literal(formula.opposite()),),)
         case Atom() | Membership() | Comparison():
             return ((Literal(formula, positive),),)
-    raise _not_of_a_body(formula)
+    raise _body_error(formula)
 
 
-def _product(parts: Iterable[tuple[tuple[Literal, ...], ...]]) -> tuple[tuple[Literal, ...], ...]:
+def _join_alternatives(parts: Iterable[tuple[tuple[Literal, ...], ...]]) -> tuple[tuple[Literal, ...], ...]:
     return tuple(tuple(chain.from_iterable(choice)) for choice in product(*parts))
 
 
-def _not_of_a_body(formula: Formula) -> DataError:
+def _body_error(formula: Formula) -> DataError:
     return DataError(f"a rule's body has ',' ';' and '!', got {formula}")
 
 
@@ -296,7 +291,7 @@ def _check_implication(head: Head, body: tuple[Formula, ...]) -> None:
     if not body:
         raise DataError("a rule needs a body; facts live in fact files")
     _check_no_holes(head)
-    bound = frozenset[Term]().union(*(_bound(part, True) for part in body))
+    bound = frozenset[Term]().union(*(_bound_terms(part, True) for part in body))
     for term in head.args:
         if isinstance(term, Variable) and term not in bound:
             raise DataError(f"head variable {term} is not bound: it occurs in no positive atom of the body")
@@ -304,7 +299,7 @@ def _check_implication(head: Head, body: tuple[Formula, ...]) -> None:
         _check_bound(part, True, bound)
 
 
-def _bound(formula: Formula, positive: bool) -> frozenset[Term]:
+def _bound_terms(formula: Formula, positive: bool) -> frozenset[Term]:
     """Return the terms that stand in a positive atom in whatever way the formula becomes true."""
     match formula:
         case Atom() | Membership():
@@ -312,13 +307,13 @@ def _bound(formula: Formula, positive: bool) -> frozenset[Term]:
         case Comparison():
             return frozenset()
         case Not(inner):
-            return _bound(inner, not positive)
+            return _bound_terms(inner, not positive)
         case And(parts) | Or(parts):
-            each_part = [_bound(part, positive) for part in parts]
+            by_part = [_bound_terms(part, positive) for part in parts]
             if isinstance(formula, And) == positive:
-                return frozenset[Term]().union(*each_part)
-            return each_part[0].intersection(*each_part)
-    raise _not_of_a_body(formula)
+                return frozenset[Term]().union(*by_part)
+            return by_part[0].intersection(*by_part)
+    raise _body_error(formula)
 
 
 def _check_bound(formula: Formula, positive: bool, bound: frozenset[Term]) -> None:
@@ -328,7 +323,7 @@ def _check_bound(formula: Formula, positive: bool, bound: frozenset[Term]) -> No
             _check_bound(inner, not positive, bound)
         case And(parts) | Or(parts):
             for part in parts:
-                _check_bound(part, positive, bound | _bound(part, positive))
+                _check_bound(part, positive, bound | _bound_terms(part, positive))
         case Atom() | Membership() if positive:
             return  # it binds its own
         case Atom() | Membership() | Comparison():

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from rulewright.errors import DataError, unknown_name
 from rulewright.files import write_text
-from rulewright.logic import printer
+from rulewright.logic.printer import quote, write_body
 from rulewright.logic.rules import (
     Annotations,
     Head,
@@ -70,19 +70,19 @@ class Usage:
         name = str(unit.predicate)
         declared = self.declared.get(name)
         if isinstance(unit, Atom):
-            example = printer.quote(declared.classes[0]) if declared and declared.classes else "…"
+            example = quote(declared.classes[0]) if declared and declared.classes else "…"
             raise DataError(f"{name} is multi-class; write {unit} in {{{example}}}")
         if declared is not None:
-            raise DataError(f"{name} has no classes; declare them: predicate {printer.quote(name)}(…) in {{…}}.")
+            raise DataError(f"{name} has no classes; declare them: predicate {quote(name)}(…) in {{…}}.")
         raise DataError(f"{name} is used elsewhere without 'in {{…}}' and here with it")
 
     def _check_classes(self, unit: Membership) -> None:
         declaration = self.declared.get(str(unit.predicate))
         if declaration is None or declaration.classes is None:
             return
-        for each in unit.classes:
-            if each not in declaration.classes:
-                raise DataError(str(unknown_name(f"class of {declaration.name}", each, declaration.classes)))
+        for name in unit.classes:
+            if name not in declaration.classes:
+                raise DataError(str(unknown_name(f"class of {declaration.name}", name, declaration.classes)))
 
 
 def _units_of(statement: Statement) -> Iterator[Unit]:
@@ -125,17 +125,17 @@ class RuleSet:
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """The implications with a head."""
-        return tuple(each for each in self.statements if isinstance(each, Rule))
+        return tuple(statement for statement in self.statements if isinstance(statement, Rule))
 
     @cached_property
     def formulas(self) -> tuple[WeightedFormula, ...]:
         """The weighted, hard and learnable formulas."""
-        return tuple(each for each in self.statements if isinstance(each, WeightedFormula))
+        return tuple(statement for statement in self.statements if isinstance(statement, WeightedFormula))
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
         """The templates."""
-        return tuple(each for each in self.statements if isinstance(each, Template))
+        return tuple(statement for statement in self.statements if isinstance(statement, Template))
 
     def __len__(self) -> int:
         return len(self.statements)
@@ -212,13 +212,14 @@ class RuleSet:
         Formulas and templates are kept unless they are equal in everything.
         """
         merged: dict[object, Statement] = {}
-        for statement in (each for rule_set in (self, *others) for each in rule_set.statements):
+        sets = (self, *others)
+        for statement in chain.from_iterable(sets):
             key = statement.canonical() if isinstance(statement, Rule) else statement
             merged.setdefault(key, statement)
         return RuleSet(
             merged.values(),
-            predicates=(each for rule_set in (self, *others) for each in rule_set.predicates),
-            closed=(each for rule_set in (self, *others) for each in rule_set.closed),
+            predicates=chain.from_iterable(rules.predicates for rules in sets),
+            closed=chain.from_iterable(rules.closed for rules in sets),
         )
 
     def columns(self) -> dict[str, list[object]]:
@@ -263,10 +264,8 @@ class RuleSet:
         write_text(path, str(self))
 
     def __str__(self) -> str:
-        lines = [str(each) for each in self.predicates]
-        lines += [f"closed {printer.quote(name)}." for name in self.closed]
-        lines += [str(each) for each in self.statements]
-        return "".join(f"{line}\n" for line in lines)
+        closed = [f"closed {quote(name)}." for name in self.closed]
+        return "".join(f"{line}\n" for line in (*self.predicates, *closed, *self.statements))
 
     def __repr__(self) -> str:
         counts = [(len(self.rules), "rules"), (len(self.formulas), "formulas"), (len(self.templates), "templates")]
@@ -277,7 +276,7 @@ def _cells(statement: Statement) -> tuple[object, str]:
     """Return a statement's confidence or weight, and its text without them."""
     match statement:
         case Rule(head, body, confidence):
-            return confidence, f"{head} :- {printer.body(body)}"
+            return confidence, f"{head} :- {write_body(body)}"
         case WeightedFormula(formula, strength, weight):
             return strength if weight is None else weight, str(formula)
         case Template():

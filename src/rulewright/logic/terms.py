@@ -6,18 +6,19 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal as OneOf
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from rulewright.errors import DataError
 
 VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*\Z")
 
 
-def finite(value: object, name: str) -> int | float:
+def check_finite(value: object, name: str) -> int | float:
     """Return a number, a NumPy or torch scalar too, as the int or float it is; refuse what is not finite.
 
-    >>> finite(float("nan"), "a weight")
+    >>> check_finite(float("nan"), "a weight")
     Traceback (most recent call last):
     ...
     rulewright.errors.DataError: a weight must be a finite number, got nan
@@ -44,9 +45,9 @@ class Variable:
             raise DataError(f"variable names are [A-Z_][A-Za-z0-9_]* and not '_' alone, got {self.name!r}")
 
     def __str__(self) -> str:
-        from rulewright.logic.printer import text
+        from rulewright.logic.printer import write
 
-        return text(self)
+        return write(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Number:
     value: int | float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", finite(self.value, "a number"))
+        object.__setattr__(self, "value", check_finite(self.value, "a number"))
 
     __str__ = Variable.__str__
 
@@ -177,7 +178,7 @@ class And:
     parts: tuple[Formula, ...]
 
     def __post_init__(self) -> None:
-        _at_least_two("And", self.parts)
+        _check_two_parts("And", self.parts)
 
     __str__ = Variable.__str__
 
@@ -189,7 +190,7 @@ class Or:
     parts: tuple[Formula, ...]
 
     def __post_init__(self) -> None:
-        _at_least_two("Or", self.parts)
+        _check_two_parts("Or", self.parts)
 
     __str__ = Variable.__str__
 
@@ -216,7 +217,6 @@ class Iff:
 
 Unit: TypeAlias = Atom | Membership | Comparison
 Formula: TypeAlias = Atom | Membership | Comparison | Not | And | Or | Implies | Iff
-AnyExpression = TypeVar("AnyExpression", Atom, Membership, Comparison, Not, And, Or, Implies, Iff, "Formula")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,34 +237,22 @@ class Literal:
     __str__ = Variable.__str__
 
 
-def _at_least_two(name: str, parts: tuple[Formula, ...]) -> None:
+def _check_two_parts(name: str, parts: tuple[Formula, ...]) -> None:
     if len(parts) < 2:
         raise DataError(f"{name} needs at least two parts, got {len(parts)}")
 
 
 def units(formula: Formula) -> Iterator[Unit]:
     """Iterate over the atoms, memberships and comparisons of a formula from left to right."""
-    if isinstance(formula, Atom | Membership | Comparison):
-        return iter((formula,))
-    return (unit for unit, _ in signed_units(formula))
-
-
-def signed_units(formula: Formula, positive: bool = True) -> Iterator[tuple[Unit, bool]]:
-    """Yield every unit with True where it stands under an even number of negations (premises count as negated)."""
     match formula:
+        case Atom() | Membership() | Comparison():
+            return iter((formula,))
         case Not(inner):
-            yield from signed_units(inner, not positive)
+            return units(inner)
         case And(parts) | Or(parts):
-            for part in parts:
-                yield from signed_units(part, positive)
-        case Implies(premise, conclusion):
-            yield from signed_units(premise, not positive)
-            yield from signed_units(conclusion, positive)
-        case Iff(left, right):
-            yield from signed_units(left, positive)
-            yield from signed_units(right, positive)
-        case _:
-            yield formula, positive
+            return chain.from_iterable(map(units, parts))
+        case Implies(left, right) | Iff(left, right):
+            return chain(units(left), units(right))
 
 
 def atom_of(unit: Unit) -> Atom | None:
@@ -285,5 +273,4 @@ def variables(formula: Formula) -> tuple[Variable, ...]:
     >>> [v.name for v in variables(And((Atom("p", (y, x)), Atom("q", (x,)))))]
     ['Y', 'X']
     """
-    found = {term: None for unit in units(formula) for term in unit.args if isinstance(term, Variable)}
-    return tuple(found)
+    return tuple(dict.fromkeys(term for unit in units(formula) for term in unit.args if isinstance(term, Variable)))

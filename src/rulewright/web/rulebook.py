@@ -214,7 +214,7 @@ def _cut_text(text: str, rules: RuleSet) -> Iterator[str | Entry]:
     """Cut a text into statements and what stands between them."""
     statements = iter(rules.statements)
     position = 0
-    for begin, end in lexer.statements(text):
+    for begin, end in lexer.split_statements(text):
         if _DECLARATION.match(text, begin):
             continue
         yield from _cut_comments(text[position:begin])
@@ -255,7 +255,7 @@ def _read_off_block(block: str) -> list[str | Entry]:
         statements = parse_rules(block).statements
     except DataError:
         return []
-    spans = [*lexer.statements(block)]
+    spans = [*lexer.split_statements(block)]
     if len(spans) != len(statements) or (spans and block[: spans[0][0]].strip()):
         return []
     pieces: list[str | Entry] = []

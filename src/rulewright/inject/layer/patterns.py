@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import TypeAlias
 
 from rulewright.errors import DataError
-from rulewright.logic import Clause, Comparison, Membership, PredicateDeclaration, Term, Variable
+from rulewright.logic import Clause, Comparison, Membership, PredicateDeclaration, Term, Variable, unify
 
 Equalities: TypeAlias = tuple[tuple[Term, Term], ...]
 Binding: TypeAlias = Mapping[Variable, Term]
@@ -94,7 +94,7 @@ def exact_patterns(
             case atom:
                 classes = {TRUE if literal.positive else FALSE}
                 literals.append(ClauseLiteral(str(atom.predicate), atom.args, frozenset(classes)))
-    binding = _unify(required)
+    binding = unify(required)
     remaining = None if binding is None else _restrict(excluded, binding)
     if binding is None or remaining is None:
         return ()
@@ -121,7 +121,7 @@ def _split(
             return []  # a tautology
     literals = tuple(ClauseLiteral(name, args, classes) for (name, args), classes in merged.items())
     for one, other in combinations(literals, 2):
-        binding = _unify(zip(one.args, other.args, strict=True)) if one.predicate == other.predicate else None
+        binding = unify(zip(one.args, other.args, strict=True)) if one.predicate == other.predicate else None
         if binding is None:
             continue
         remaining = _restrict(excluded, binding)
@@ -131,7 +131,7 @@ def _split(
         return together + _split(literals, variables, (*excluded, tuple(binding.items())), n_classes)
     kept: list[Equalities] = []  # without those that can only hold where another of them does
     for position, equalities in enumerate(excluded):
-        binding = _unify(equalities)
+        binding = unify(equalities)
         assert binding is not None
         if all(_restrict((other,), binding) is not None for other in (*kept, *excluded[position + 1 :])):
             kept.append(equalities)
@@ -152,7 +152,7 @@ def _leave_out(
             continue
         others = (*excluded[:position], *excluded[position + 1 :])
         everywhere = _leave_out(literals, variables, others)
-        binding = _unify(equalities)
+        binding = unify(equalities)
         assert binding is not None
         remaining = _restrict(others, binding)
         if remaining is None:
@@ -168,35 +168,13 @@ def _restrict(excluded: Iterable[Equalities], binding: Binding) -> tuple[Equalit
     """Return what is still to be excluded where a binding holds; None where one of them holds with it."""
     remaining: list[Equalities] = []
     for equalities in excluded:
-        unifier = _unify(_substitute(pair, binding) for pair in equalities)
+        unifier = unify(_substitute(pair, binding) for pair in equalities)
         if unifier is None:
             continue
         if not unifier:
             return None
         remaining.append(tuple(unifier.items()))
     return tuple(remaining)
-
-
-def _unify(pairs: Iterable[Sequence[Term]]) -> dict[Variable, Term] | None:
-    """Return the most general binding that makes each pair equal; None where there is none."""
-    binding: dict[Variable, Term] = {}
-
-    def resolve(term: Term) -> Term:
-        while isinstance(term, Variable) and term in binding:
-            term = binding[term]
-        return term
-
-    for left, right in pairs:
-        one, other = resolve(left), resolve(right)
-        if one == other:
-            continue
-        if isinstance(one, Variable):
-            binding[one] = other
-        elif isinstance(other, Variable):
-            binding[other] = one
-        else:
-            return None
-    return {variable: resolve(variable) for variable in binding}
 
 
 def _bind(
