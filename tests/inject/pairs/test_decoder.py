@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -329,7 +327,12 @@ def test_wrong_input(logits, options, message):
 
 
 def same(one, other):
-    return np.array_equal(one.labels, other.labels) and one.as_dict() == other.as_dict()
+    if not np.array_equal(one.labels, other.labels) or not np.array_equal(one.before, other.before):
+        return False
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("objective", "optimal", "rounds", "constraints", "violations", "changes", "relations")
+    )
 
 
 def test_a_batch_equals_one_by_one_in_order():
@@ -363,7 +366,7 @@ def test_a_worker_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_answer_for_people_and_for_machines():
+def test_the_answer_for_people():
     logits = np.full((3, 3, 3), -4.0)
     logits[0, 1, 2] = logits[1, 0, 2] = 3.0
     logits[1, 2, 0] = logits[2, 1, 1] = 5.0
@@ -376,7 +379,6 @@ def test_the_answer_for_people_and_for_machines():
         "+ parent_of('Ann Lee', cid)  by  0.99 :: parent_of(X, Z) :- spouse_of(X, Y), parent_of(Y, Z).  "
         "where X = 'Ann Lee', Y = bob, Z = cid"
     )
-    answer = json.loads(json.dumps(found.as_dict()))
-    assert {"h": 0, "r": "parent_of", "t": 2} in answer["facts"]
-    assert answer["optimal"] is True and answer["violations"] == 0
-    assert answer["changes"][0]["grounding"] == {"X": 0, "Y": 1, "Z": 2}
+    assert (0, "parent_of", 2) in found.facts()
+    assert found.optimal and found.violations == 0
+    assert dict(first.grounding) == {"X": 0, "Y": 1, "Z": 2}

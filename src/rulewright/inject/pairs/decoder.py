@@ -114,26 +114,6 @@ class Decoded:
     def __str__(self) -> str:
         return self.report()
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the answer as values that JSON can hold."""
-        names = ("objective", "optimal", "rounds", "constraints", "violations")
-        return {
-            "facts": [{"h": head, "r": relation, "t": tail} for head, relation, tail in self.facts()],
-            **{name: getattr(self, name) for name in names},
-            "changes": [
-                {
-                    "h": change.head,
-                    "r": change.relation,
-                    "t": change.tail,
-                    "before": change.before,
-                    "after": change.after,
-                    "rule": None if change.rule is None else str(change.rule),
-                    "grounding": dict(change.grounding),
-                }
-                for change in self.changes
-            ],
-        }
-
 
 def _entity_name(entity: int, entities: Sequence[str] | None) -> str:
     return str(entity) if entities is None else quote(entities[entity])

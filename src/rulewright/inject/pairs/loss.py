@@ -93,6 +93,7 @@ class ConsistencyLoss(nn.Module):
         self.chunk, self.check_finite = chunk, check_finite
         self.clauses = read_horn_clauses(rules, relations, reader="ConsistencyLoss")
         self._steps, self._groups = _group_clauses(self.clauses, self._slack)
+        self._inverse = [position for position, step in enumerate(self._steps) if is_inverse(step)]
 
     def _slack(self, length: int) -> float:
         if not isinstance(self.eta, Mapping):
@@ -120,17 +121,16 @@ class ConsistencyLoss(nn.Module):
         if mask is not None and mask.shape != shape[:2]:
             raise DataError(f"mask must have shape {list(shape[:2])}, got {list(mask.shape)}")
 
-    def _sum_documents(self, logits: Tensor, mask: Tensor | None, gradient: Tensor | None) -> Tensor:
-        """Return the loss of every document, and write its gradient where a tensor for it is given."""
+    def _sum_documents(self, logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the loss of every document, and its gradient."""
         precise = torch.float64 if logits.dtype == torch.float64 else torch.float32
         values = torch.zeros(len(logits), dtype=precise, device=logits.device)
+        gradient = torch.zeros(logits.shape, dtype=precise, device=logits.device)
         for documents, pairs in _group_by_size(logits, mask):
-            values[documents], slope = self._sum_equal_sizes(logits[pairs].to(precise), gradient is not None)
-            if gradient is not None and slope is not None:
-                gradient[pairs] = slope
-        return values
+            values[documents], gradient[pairs] = self._sum_equal_sizes(logits[pairs].to(precise))
+        return values, gradient
 
-    def _sum_equal_sizes(self, logits: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
+    def _sum_equal_sizes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of documents that have the same number of entities, and its gradient."""
         size = logits.shape[1]
         by_relation = logits.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
@@ -151,22 +151,18 @@ class ConsistencyLoss(nn.Module):
         values = (slope.double() * log_p.double()).flatten(1).sum(1) + sums.offsets.double()
         share = 1 / (size * (size - 1)) if self.form == "published" else 1.0
         values = (share * values).clamp(min=0.0).to(log_p.dtype)
-        if not with_gradient:
-            return values, None
         return values, slope.mul_(share).mul_(torch.sigmoid(-by_relation)).permute(0, 2, 3, 1)
 
     def _walk_steps(self, log_p: Tensor) -> Tensor:
         """Return the log-probabilities of the steps in use as [D, S, n, n], with -inf on the diagonal."""
         table = log_p[:, [step_relation(step) for step in self._steps]]
-        inverse = [position for position, step in enumerate(self._steps) if is_inverse(step)]
-        table[:, inverse] = table[:, inverse].transpose(2, 3)
+        table[:, self._inverse] = table[:, self._inverse].transpose(2, 3)
         table.diagonal(dim1=2, dim2=3).fill_(-math.inf)
         return table
 
     def _join_steps(self, gradient: Tensor, log_p: Tensor) -> Tensor:
         """Bring the gradient of steps back to [D, R, n, n]."""
-        inverse = [position for position, step in enumerate(self._steps) if is_inverse(step)]
-        gradient[:, inverse] = gradient[:, inverse].transpose(2, 3)
+        gradient[:, self._inverse] = gradient[:, self._inverse].transpose(2, 3)
         relations = torch.tensor([step_relation(s) for s in self._steps], dtype=torch.long, device=log_p.device)
         return torch.zeros_like(log_p).index_add_(1, relations, gradient)
 
@@ -180,13 +176,9 @@ class _ConsistencyFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mask: Tensor | None, loss: ConsistencyLoss) -> Tensor:
-        gradient = None
-        if ctx.needs_input_grad[0]:
-            precise = torch.float64 if logits.dtype == torch.float64 else torch.float32
-            gradient = torch.zeros(logits.shape, dtype=precise, device=logits.device)
         with torch.autocast(logits.device.type, enabled=False):
-            values = loss._sum_documents(logits.detach(), mask, gradient)
-        if gradient is not None:
+            values, gradient = loss._sum_documents(logits.detach(), mask)
+        if ctx.needs_input_grad[0]:
             ctx.save_for_backward(gradient)
         ctx.dtype = logits.dtype
         return values

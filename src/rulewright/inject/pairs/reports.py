@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,29 +155,16 @@ def _layer_reasons(layer: LogicLayer, atom: str, row: int) -> tuple[Reason, ...]
     )
 
 
+_JSON_NAMES = {"injector": "kind", "value": "class"}
+
+
 def write_reports(reports: Sequence[InjectionReport], path: str | os.PathLike[str]) -> None:
     """Write reports as JSON, one to a line."""
-    write_text(path, dumped([_encode_report(report) for report in reports]))
 
+    def name_fields(fields: list[tuple[str, object]]) -> dict[str, object]:
+        return {_JSON_NAMES.get(name, name): value for name, value in fields if value is not None}
 
-def _encode_report(report: InjectionReport) -> dict[str, object]:
-    changes = [_encode_change(change) for change in report.changes]
-    return {"title": report.title, "kind": report.injector, "summary": report.summary, "changes": changes}
-
-
-def _encode_change(change: ReportedChange) -> dict[str, object]:
-    record: dict[str, object] = {
-        "predicate": change.predicate,
-        "args": list(change.args),
-        "before": change.before,
-        "after": change.after,
-        "reasons": [
-            {"rule": reason.rule, "grounding": reason.grounding}
-            | ({} if reason.moved is None else {"moved": reason.moved})
-            for reason in change.reasons
-        ],
-    }
-    return record if change.value is None else {**record, "class": change.value}
+    write_text(path, dumped([asdict(report, dict_factory=name_fields) for report in reports]))
 
 
 def read_reports(path: str | os.PathLike[str]) -> tuple[InjectionReport, ...]:
