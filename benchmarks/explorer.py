@@ -78,7 +78,7 @@ def pages(rules: rw.RuleSet, kb: rw.KnowledgeBase, seed: int) -> dict[str, list[
         "a pattern with one name": [ask(f"{quote(name)}({quote(str(args[0]))}, X)") for name, args in known],
         "a pattern without names": [ask(f"{quote(name)}(X, Y)") for name, _ in known],
         "proofs of a fact": [
-            ask(f"{quote(name)}({', '.join(quote(str(each)) for each in args)})") for name, args in known
+            ask(f"{quote(name)}({', '.join(quote(str(arg)) for arg in args)})") for name, args in known
         ],
     }
 

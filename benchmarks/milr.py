@@ -20,6 +20,7 @@ from rulewright import ConsistencyLoss, KnowledgeBase, RuleDecoder, RuleMiner, r
 from rulewright.data.generators import random_graph
 from rulewright.io.docred import Document, read_documents
 from rulewright.logic import Chain, RuleSet, Step
+from rulewright.logic.chain import encode_step
 
 DATA = Path(os.environ.get("RULEWRIGHT_DATA", "../shared/data"))
 JOINS = (
@@ -37,7 +38,7 @@ def bare_joins(kb: KnowledgeBase) -> None:
     head, tail = table.columns
     facts = {"p": table.predicate, "a0": head, "a1": tail}
     both = {
-        "p": np.concatenate([2 * table.predicate, 2 * table.predicate + 1]),
+        "p": np.concatenate([encode_step(table.predicate), encode_step(table.predicate, inverse=True)]),
         "a0": np.concatenate([head, tail]),
         "a1": np.concatenate([tail, head]),
     }
@@ -59,7 +60,7 @@ def mining(name: str, kb: KnowledgeBase, runs: int, **options: object) -> tuple[
 def growth(runs: int) -> list[tuple[object, ...]]:
     rows = []
     for facts in (10_000, 100_000, 1_000_000):
-        declarations = " ".join(f"predicate r{number}(entity, entity)." for number in range(50))
+        declarations = " ".join(f"predicate r{index}(entity, entity)." for index in range(50))
         kb = random_graph({"entity": facts // 5}, declarations, facts=facts, seed=0).kb
         miner = RuleMiner(min_confidence=0.01)
         rows.append((f"random graph, {facts:,} facts", best_of(runs, lambda miner=miner, kb=kb: miner.fit(kb))))
@@ -68,11 +69,11 @@ def growth(runs: int) -> list[tuple[object, ...]]:
 
 def noisy_logits(document: Document, relations: list[str], seed: int = 0) -> np.ndarray:
     """Logits that a fair extractor might give: gold facts high, others low, all with noise."""
-    number = {name: place for place, name in enumerate(relations)}
+    relation_index = {name: index for index, name in enumerate(relations)}
     size = len(document.entities)
     logits = np.random.default_rng(seed).normal(-7.0, 2.0, (size, size, len(relations)))
     for fact in document.facts:
-        logits[fact.head, fact.tail, number[fact.relation]] += 10.0
+        logits[fact.head, fact.tail, relation_index[fact.relation]] += 10.0
     return logits
 
 
@@ -81,11 +82,11 @@ def decoding(rules: RuleSet, relations: list[str], documents: list[Document]) ->
     nearest = min(documents, key=lambda document: abs(len(document.entities) - 24))
     logits = noisy_logits(nearest, relations)
     decoders = {name: RuleDecoder(rules, relations=relations, method=name) for name in ("exact", "simplified", "full")}
-    quick = in_turns(5, *(lambda each=decoders[name]: each(logits) for name in ("exact", "simplified")))
+    quick = in_turns(5, *(lambda decoder=decoders[name]: decoder(logits) for name in ("exact", "simplified")))
     times = dict(zip(("exact", "simplified"), quick, strict=True)) | {
         "full": best_of(1, lambda: decoders["full"](logits))
     }
-    results = {name: each(logits) for name, each in decoders.items() if name != "full"}
+    results = {name: decoder(logits) for name, decoder in decoders.items() if name != "full"}
     rows = [
         (name, times[name], times["exact"] / times[name], results[name].constraints if name in results else "all")
         for name in times
@@ -93,7 +94,9 @@ def decoding(rules: RuleSet, relations: list[str], documents: list[Document]) ->
     columns = ("method", "s", "exact / this", "constraints")
     print_table(f"decoding one document of {len(nearest.entities)} entities, {len(rules)} rules", columns, rows)
     every = [noisy_logits(document, relations, seed) for seed, document in enumerate(documents)]
-    both = in_turns(2, *(lambda each=decoders[name]: [each(x) for x in every] for name in ("exact", "simplified")))
+    both = in_turns(
+        2, *(lambda decoder=decoders[name]: [decoder(x) for x in every] for name in ("exact", "simplified"))
+    )
     rows = [
         (name, taken / len(every), both[0] / taken) for name, taken in zip(("exact", "simplified"), both, strict=True)
     ]
@@ -103,17 +106,17 @@ def decoding(rules: RuleSet, relations: list[str], documents: list[Document]) ->
 def chain_rules(count: int, relations: int, seed: int = 0) -> RuleSet:
     random = np.random.default_rng(seed)
     steps = [
-        [Step(f"r{each}", bool(random.integers(2))) for each in random.integers(relations, size=2)]
+        [Step(f"r{relation}", bool(random.integers(2))) for relation in random.integers(relations, size=2)]
         for _ in range(count)
     ]
-    return RuleSet(Chain(f"r{random.integers(relations)}", tuple(each)).rule(0.9) for each in steps)
+    return RuleSet(Chain(f"r{random.integers(relations)}", tuple(path)).rule(0.9) for path in steps)
 
 
 def losses(runs: int) -> None:
     """Time the loss beside one pass over the same broadcast tensors, forward and backward."""
     torch.set_num_threads(1)
     rows = []
-    relations = [f"r{number}" for number in range(20)]
+    relations = [f"r{index}" for index in range(20)]
     for size, count in ((26, 67), (60, 90), (100, 60), (200, 40), (200, 500)):
         rules = chain_rules(count, len(relations))
         logits = torch.randn(1, size, size, len(relations), requires_grad=True)

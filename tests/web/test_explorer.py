@@ -148,7 +148,7 @@ def test_names_are_found(explorer):
 def test_a_neighbourhood(explorer):
     found = explorer.neighbourhood("bob")
     shown = {
-        (group.relation, group.outgoing): [(each.name, each.score) for each in group.neighbours]
+        (group.relation, group.outgoing): [(neighbour.name, neighbour.score) for neighbour in group.neighbours]
         for group in found.groups
     }
     assert shown == {
@@ -225,9 +225,9 @@ def test_answers_and_neighbours_are_those_of_a_plain_search(tmp_path_factory, gr
     )
     fact_files.write(kb, folder / "a.facts")
     (folder / "a.rules").write_text(PROGRAM)
-    inferred = {(each.predicate, each.args): each.score for each in rw.apply(parse_rules(PROGRAM), kb, max_rounds=1)}
+    inferred = {(fact.predicate, fact.args): fact.score for fact in rw.apply(parse_rules(PROGRAM), kb, max_rounds=1)}
     everything = {**inferred, **dict.fromkeys(kb.facts())}
-    terms = [Symbol(each) if each.islower() else Variable(each) for each in (left, right)]
+    terms = [Symbol(letter) if letter.islower() else Variable(letter) for letter in (left, right)]
     with Explorer(folder / "a.rules", folder / "a.facts") as explorer:
         assert explorer.wait(60)
         page = explorer.ask(str(Atom(name, tuple(terms))), size=1000)
@@ -247,10 +247,12 @@ def test_answers_and_neighbours_are_those_of_a_plain_search(tmp_path_factory, gr
             for group in found.groups
             for neighbour in group.neighbours
         ]
-        expected = [(each, True, tail, score) for (each, (head, tail)), score in everything.items() if head == "a"]
+        expected = [
+            (relation, True, tail, score) for (relation, (head, tail)), score in everything.items() if head == "a"
+        ]
         expected += [
-            (each, False, head, score)
-            for (each, (head, tail)), score in everything.items()
+            (relation, False, head, score)
+            for (relation, (head, tail)), score in everything.items()
             if tail == "a" and head != "a"
         ]
         assert sorted(near, key=repr) == sorted(expected, key=repr)

@@ -83,7 +83,7 @@ def test_a_picture_of_any_neighbourhood_is_well_formed(name, relation, outgoing,
     group = RelationGroup(relation, outgoing, (Neighbour("entity", name, score),), 5)
     found = Neighbourhood("entity", name, (group,), (), 1, 0)
     root = ElementTree.fromstring(
-        neighbourhood_picture(found, lambda kind, name: "/graph?entity=3", lambda group: "/ask?q=p%28X%29&new=1")
+        neighbourhood_picture(found, lambda type_name, name: "/graph?entity=3", lambda group: "/ask?q=p%28X%29&new=1")
     )
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
     assert tags <= {"svg", "title", "defs", "marker", "path", "a", "rect", "text", "tspan"}

@@ -72,10 +72,10 @@ def test_edits_keep_comments_and_what_was_not_touched(tmp_path):
     assert "%off hard !(male(X) &\n%off        female(X))." in text
     again = Rulebook(tmp_path / "a.rules")
     assert again.rules() == book.rules() == read_rules(tmp_path / "a.rules")
-    assert [(each.statement, each.is_enabled) for each in again.entries if not each.is_enabled] == [
-        (each.statement, each.is_enabled) for each in book.entries if not each.is_enabled
+    assert [(entry.statement, entry.is_enabled) for entry in again.entries if not entry.is_enabled] == [
+        (entry.statement, entry.is_enabled) for entry in book.entries if not entry.is_enabled
     ]
-    again.set_enabled(next(each.key for each in again.entries if "male" in each.text), True)
+    again.set_enabled(next(entry.key for entry in again.entries if "male" in entry.text), True)
     again.save()
     assert "\nhard !(male(X) &\n       female(X))." in (tmp_path / "a.rules").read_text()
     assert (tmp_path / "a.rules.2").exists()
@@ -173,8 +173,8 @@ def test_any_work_on_any_file_comes_back(tmp_path_factory, rules, data):
     book.save()
     again = Rulebook(folder / "a.rules")
     assert again.rules() == book.rules() == read_rules(folder / "a.rules")
-    assert sorted(str(each.statement) for each in again.entries if not each.is_enabled) == sorted(
-        str(each.statement) for each in book.entries if not each.is_enabled
+    assert sorted(str(entry.statement) for entry in again.entries if not entry.is_enabled) == sorted(
+        str(entry.statement) for entry in book.entries if not entry.is_enabled
     )
 
 

@@ -10,7 +10,7 @@ from rulewright.errors import DataError
 from rulewright.web.server import COOKIE, Guard, is_loopback, new_token, run
 
 
-def ask(guard, path="/", query="", kind="http", **headers):
+def ask(guard, path="/", query="", protocol="http", **headers):
     """Return the status (or the close code) and headers of an answer, 200 where the request came through."""
     sent = []
 
@@ -21,7 +21,7 @@ def ask(guard, path="/", query="", kind="http", **headers):
         return {"type": "http.request"}
 
     scope = {
-        "type": kind,
+        "type": protocol,
         "path": path,
         "query_string": query.encode(),
         "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
@@ -46,14 +46,14 @@ def test_only_the_name_of_this_machine_leads_here():
     assert ask(guard, host="[::1]:8765")[0] == 200
     assert ask(guard, host="evil.example:8765")[0] == 421
     assert ask(guard)[0] == 421
-    assert ask(guard, kind="websocket", host="evil.example")[0] == 1008
+    assert ask(guard, protocol="websocket", host="evil.example")[0] == 1008
 
 
 def test_a_page_from_elsewhere_may_not_open_a_socket():
     guard = Guard(application, token=None, local=True)
     same = {"host": "127.0.0.1:8765", "origin": "http://127.0.0.1:8765"}
-    assert ask(guard, kind="websocket", **same)[0] == 200
-    assert ask(guard, kind="websocket", **{**same, "origin": "http://evil.example"})[0] == 1008
+    assert ask(guard, protocol="websocket", **same)[0] == 200
+    assert ask(guard, protocol="websocket", **{**same, "origin": "http://evil.example"})[0] == 1008
 
 
 def test_the_token():
@@ -64,13 +64,13 @@ def test_the_token():
     assert ask(guard, host="example.org", cookie=f"{COOKIE}=wrong")[0] == 401
     assert ask(guard, host="example.org", cookie="=; ;")[0] == 401
     assert ask(guard, host="example.org", cookie=f"{COOKIE}=é")[0] == 401
-    assert ask(guard, kind="websocket", host="example.org", query=f"token={token}")[0] == 1008
+    assert ask(guard, protocol="websocket", host="example.org", query=f"token={token}")[0] == 1008
     status, headers = ask(guard, "/ask", host="example.org", query=f"q=p%28X%29&token={token}")
     assert status == 303
     assert headers[b"location"] == b"/ask?q=p%28X%29", "the token leaves the address"
     assert b"HttpOnly" in headers[b"set-cookie"] and b"SameSite=Strict" in headers[b"set-cookie"]
     assert ask(guard, host="example.org", cookie=f"other=1; {COOKIE}={token}")[0] == 200
-    assert ask(guard, kind="websocket", host="example.org", cookie=f"{COOKIE}={token}")[0] == 200
+    assert ask(guard, protocol="websocket", host="example.org", cookie=f"{COOKIE}={token}")[0] == 200
 
 
 def test_every_answer_says_what_a_page_may_load():

@@ -39,15 +39,15 @@ def exhaustive(
     """Return the least cost and its labels among all labellings that violate nothing; None where there is none."""
     size = len(margins)
     atoms = [(h, t, r) for h, t in itertools.permutations(range(size), 2) for r in range(len(relations))]
-    place = {atom: number for number, atom in enumerate(atoms)}
+    column = {atom: index for index, atom in enumerate(atoms)}
     patterns = ((np.arange(2 ** len(atoms))[:, None] >> np.arange(len(atoms))) & 1).astype(bool)
     allowed = np.ones(len(patterns), dtype=bool)
     for body, heads in set(plain_groundings(rules, size)):
-        plus, minus = ([place[h, t, relations.index(name)] for name, h, t in side] for side in (body, heads))
+        plus, minus = ([column[h, t, relations.index(name)] for name, h, t in side] for side in (body, heads))
         allowed &= ~(patterns[:, plus].all(1) & ~patterns[:, minus].any(1))
     if limit is not None:
         for head, tail in itertools.permutations(range(size), 2):
-            columns = [place[head, tail, r] for r in range(len(relations))]
+            columns = [column[head, tail, r] for r in range(len(relations))]
             allowed &= patterns[:, columns].sum(1) <= limit
     if not allowed.any():
         return None
@@ -78,8 +78,8 @@ def forces(change: Change, labels: np.ndarray, relations: Sequence[str]) -> bool
     names = sorted(at)
     atom = (change.relation, change.head, change.tail)
 
-    def holds(each: tuple[str, int, int]) -> bool:
-        return bool(undone[each[1], each[2], relations.index(each[0])])
+    def holds(other: tuple[str, int, int]) -> bool:
+        return bool(undone[other[1], other[2], relations.index(other[0])])
 
     return any(
         atom in body | heads

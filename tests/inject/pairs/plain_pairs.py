@@ -66,7 +66,9 @@ def plain_loss(
     for rule in _unique(rules):
         atoms = list(dict.fromkeys(rule.body))
         offset = math.log(rule.confidence) - eta * len(atoms)
-        names = list(dict.fromkeys([*variables(rule.head), *(each for atom in atoms for each in variables(atom))]))
+        names = list(
+            dict.fromkeys([*variables(rule.head), *(variable for atom in atoms for variable in variables(atom))])
+        )
         largest: dict[tuple[int, int], float] = {}
         for entities in itertools.permutations(range(size), len(names)):
             at = dict(zip(names, entities, strict=True))
@@ -92,7 +94,7 @@ def plain_groundings(rules: RuleSet, size: int) -> Iterator[tuple[frozenset[Grou
     """Yield (body, heads) of every grounding of rules and hard formulas over distinct entities."""
     for statement in rules:
         for literals in _disjunctions(statement):
-            names = list(dict.fromkeys(each for literal in literals for each in variables(literal.unit)))
+            names = list(dict.fromkeys(variable for literal in literals for variable in variables(literal.unit)))
             for entities in itertools.permutations(range(size), len(names)):
                 at = dict(zip(names, entities, strict=True))
                 body, heads = (
@@ -149,5 +151,7 @@ def any_rules(draw: st.DrawFn, max_rules: int = 3, formulas: Sequence[str] = FOR
         names = draw(st.permutations(RELATIONS))
         lines.append(draw(st.sampled_from(formulas)).format(*names))
     statements = [*kept, *parse("\n".join(lines))]
-    unique = {each.canonical() if isinstance(each, Rule) else each: each for each in statements}
+    unique = {
+        statement.canonical() if isinstance(statement, Rule) else statement: statement for statement in statements
+    }
     return RuleSet(unique.values())

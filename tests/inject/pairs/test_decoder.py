@@ -29,7 +29,7 @@ def random_logits(seed, size, relations=3, scale=2.0, shift=0.0):
 
 def over(rules, names):
     """Keep the statements over some of the relations."""
-    kept = [each for each in rules if set(RuleSet([each]).arities) <= set(names)]
+    kept = [statement for statement in rules if set(RuleSet([statement]).arities) <= set(names)]
     assume(kept)
     return RuleSet(kept)
 
@@ -337,13 +337,13 @@ def same(one, other):
 
 def test_a_batch_equals_one_by_one_in_order():
     documents = [random_logits(seed, 2 + seed % 4) for seed in range(9)]
-    bounds = [np.full(each.shape[:2], 0.1 * number) for number, each in enumerate(documents)]
+    bounds = [np.full(document.shape[:2], 0.1 * index) for index, document in enumerate(documents)]
     decoder = RuleDecoder(FAMILY, relations=NAMES)
-    alone = [decoder(each, threshold_logits=bound) for each, bound in zip(documents, bounds, strict=True)]
+    alone = [decoder(document, threshold_logits=bound) for document, bound in zip(documents, bounds, strict=True)]
     for workers in (1, 2):
         found = decoder.decode_batch(documents, threshold_logits=bounds, workers=workers)
         assert all(map(same, alone, found))
-    tensors = [torch.tensor(each) for each in documents]
+    tensors = [torch.tensor(document) for document in documents]
     assert all(map(same, decoder.decode_batch(documents), decoder.decode_batch(tensors)))
     assert decoder.decode_batch([], workers=4) == []
 

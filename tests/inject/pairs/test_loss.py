@@ -35,7 +35,7 @@ def random_logits(seed, *shape, scale=2.0):
 def test_equals_the_definition(rules, form, size, seed):
     logits = random_logits(seed, 2, size, size, 3)
     loss = ConsistencyLoss(rules, relations=RELATIONS, form=form, reduction="none", eta=0.1)(logits)
-    expected = [plain_loss(each.numpy(), rules, RELATIONS, form=form, eta=0.1) for each in logits]
+    expected = [plain_loss(document.numpy(), rules, RELATIONS, form=form, eta=0.1) for document in logits]
     np.testing.assert_allclose(loss.numpy(), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -110,10 +110,10 @@ def test_logits_are_left_as_they_are(relations):
 
 def test_reductions():
     logits = random_logits(4, 3, 4, 4, 3)
-    each = ConsistencyLoss(MIXED, relations=RELATIONS, reduction="none")(logits)
-    assert each.shape == (3,)
-    torch.testing.assert_close(ConsistencyLoss(MIXED, relations=RELATIONS, reduction="sum")(logits), each.sum())
-    torch.testing.assert_close(ConsistencyLoss(MIXED, relations=RELATIONS)(logits), each.mean())
+    values = ConsistencyLoss(MIXED, relations=RELATIONS, reduction="none")(logits)
+    assert values.shape == (3,)
+    torch.testing.assert_close(ConsistencyLoss(MIXED, relations=RELATIONS, reduction="sum")(logits), values.sum())
+    torch.testing.assert_close(ConsistencyLoss(MIXED, relations=RELATIONS)(logits), values.mean())
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (2, 0), (2, 1)])
@@ -254,6 +254,6 @@ def test_no_block_has_more_groundings_than_a_chunk():
     from rulewright.inject.pairs.loss import _HingeSums
 
     sums = _HingeSums(torch.zeros(1, 2, 12, 12), largest=False, chunk=500)
-    sizes = [math.prod(each.stop - each.start for each in block) for block in sums._split_blocks(4, 2)]
+    sizes = [math.prod(part.stop - part.start for part in block) for block in sums._split_blocks(4, 2)]
     assert max(sizes) <= 500
     assert sum(sizes) == 12**4

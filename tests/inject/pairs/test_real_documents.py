@@ -25,8 +25,8 @@ def rules():
 
 @pytest.fixture(scope="module")
 def relations():
-    numbers = json.loads((DATA / "dwie" / "rel2id.json").read_text(encoding="utf-8"))
-    return [name for name, _ in sorted(numbers.items(), key=lambda item: item[1]) if name.lower() != "na"]
+    indices = json.loads((DATA / "dwie" / "rel2id.json").read_text(encoding="utf-8"))
+    return [name for name, _ in sorted(indices.items(), key=lambda item: item[1]) if name.lower() != "na"]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def gold_and_logits(document, relations, seed):
 
 
 def test_exact_equals_the_full_program(rules, relations, documents):
-    small = [each for each in documents if 5 <= len(each.entities) <= 7 and each.facts][:3]
+    small = [document for document in documents if 5 <= len(document.entities) <= 7 and document.facts][:3]
     assert small
     for seed, document in enumerate(small):
         _, logits = gold_and_logits(document, relations, seed)
@@ -69,7 +69,7 @@ def test_typical_documents_are_decoded_without_violation(rules, relations, docum
 
 
 def test_the_loss_equals_the_definition(rules, relations, documents):
-    document = next(each for each in documents if 6 <= len(each.entities) <= 8)
+    document = next(document for document in documents if 6 <= len(document.entities) <= 8)
     _, logits = gold_and_logits(document, relations, 0)
     for form in ("sum", "published"):
         loss = ConsistencyLoss(rules, relations=relations, form=form)

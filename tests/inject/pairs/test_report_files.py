@@ -13,7 +13,7 @@ from rulewright.errors import ParseError, RulewrightError
 from rulewright.inject.pairs.reports import InjectionReport, Reason, ReportedChange, read_reports, write_reports
 from rulewright.logic import parse_formula
 
-texts = names.filter(lambda name: not any("\ud800" <= each <= "\udfff" for each in name))
+texts = names.filter(lambda name: not any("\ud800" <= character <= "\udfff" for character in name))
 reasons = st.builds(Reason, texts, texts, st.none() | st.floats(-9, 9))
 changes = st.builds(
     ReportedChange,

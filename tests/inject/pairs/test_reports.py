@@ -16,8 +16,8 @@ def test_a_decoder(tmp_path):
     decoded = rw.RuleDecoder(rules, relations=["spouse_of", "parent_of"])(random.normal(0, 2, (4, 4, 2)))
     names = ["Ann", "<b>", "it's", "d"]
     report = decoder_report(decoded, names, title="doc")
-    assert [(each.before, each.after) for each in report.changes] == [
-        (float(each.before), float(each.after)) for each in decoded.changes
+    assert [(change.before, change.after) for change in report.changes] == [
+        (float(change.before), float(change.after)) for change in decoded.changes
     ]
     assert len(report.changes) > 0
     for change, given in zip(report.changes, decoded.changes, strict=True):
@@ -49,10 +49,13 @@ def test_a_layer_with_classes_and_a_batch():
     moved = []
     for name in given:
         before, after = (
-            (each[name][1].softmax(-1) if name == "label" else each[name][1].sigmoid()) for each in (given, result)
+            (logits[name][1].softmax(-1) if name == "label" else logits[name][1].sigmoid())
+            for logits in (given, result)
         )
         moved += (after - before).abs().flatten().tolist()
-    assert [abs(each.after - each.before) for each in report.changes] == pytest.approx(sorted(moved, reverse=True)[:4])
-    labels = [each for each in report.changes if each.predicate == "label"]
-    assert all(each.value in ("b", "e", "o") for each in labels) and labels
-    assert any(each.reasons and each.reasons[0].moved for each in report.changes)
+    assert [abs(change.after - change.before) for change in report.changes] == pytest.approx(
+        sorted(moved, reverse=True)[:4]
+    )
+    labels = [change for change in report.changes if change.predicate == "label"]
+    assert all(change.value in ("b", "e", "o") for change in labels) and labels
+    assert any(change.reasons and change.reasons[0].moved for change in report.changes)

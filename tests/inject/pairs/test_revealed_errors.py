@@ -22,19 +22,19 @@ def test_counts_equal_the_definition(rules, seed):
     decoded = RuleDecoder(rules, relations=RELATIONS)(np.where(gold, 2.0, -2.0) + generator.normal(size=(4, 4, 3)) * 2)
     before, after = decoded.before, decoded.labels
 
-    def place(atom):
+    def locate(atom):
         return atom[1], atom[2], RELATIONS.index(atom[0])
 
     missing, wrong = set(), set()
     for body, heads in plain_groundings(rules, 4):
-        if all(before[place(atom)] for atom in body) and not any(before[place(atom)] for atom in heads):
-            missing |= {atom for atom in heads if gold[place(atom)]}
-            wrong |= {atom for atom in body if not gold[place(atom)]}
+        if all(before[locate(atom)] for atom in body) and not any(before[locate(atom)] for atom in heads):
+            missing |= {atom for atom in heads if gold[locate(atom)]}
+            wrong |= {atom for atom in body if not gold[locate(atom)]}
     found = error_types(decoded, gold, rules)
     assert found.missing_heads.count == len(missing)
-    assert found.missing_heads.repaired == sum(bool(after[place(atom)]) for atom in missing)
+    assert found.missing_heads.repaired == sum(bool(after[locate(atom)]) for atom in missing)
     assert found.wrong_bodies.count == len(wrong)
-    assert found.wrong_bodies.repaired == sum(not after[place(atom)] for atom in wrong)
+    assert found.wrong_bodies.repaired == sum(not after[locate(atom)] for atom in wrong)
     assert found.missing_heads.introduced == (after & ~before & ~gold).sum()
     assert found.wrong_bodies.introduced == (before & ~after & gold).sum()
     assert error_types((before, torch.tensor(after)), gold.astype(int), rules, relations=RELATIONS) == found

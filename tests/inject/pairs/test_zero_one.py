@@ -22,16 +22,16 @@ ATOMS = 9
 @st.composite
 def constraints(draw, unconditional=False):
     found = []
-    for number in range(draw(st.integers(1, 8))):
+    for clause_index in range(draw(st.integers(1, 8))):
         atoms = draw(st.lists(st.integers(0, ATOMS - 1), min_size=1, max_size=4, unique=True))
         cut = draw(st.integers(0 if unconditional else 1, len(atoms)))
-        found.append(ZeroOneConstraint(tuple(atoms[:cut]), tuple(atoms[cut:]), cut - 1, number, ()))
+        found.append(ZeroOneConstraint(tuple(atoms[:cut]), tuple(atoms[cut:]), cut - 1, clause_index, ()))
     return found
 
 
 def best_by_trying(gain, found):
     patterns = ((np.arange(2**ATOMS)[:, None] >> np.arange(ATOMS)) & 1).astype(bool)
-    allowed = [all(each.excess(pattern) <= 0 for each in found) for pattern in patterns]
+    allowed = [all(constraint.excess(pattern) <= 0 for constraint in found) for pattern in patterns]
     return None if not any(allowed) else (patterns[allowed] @ gain).min()
 
 
@@ -57,7 +57,7 @@ def test_growing_step_by_step_gives_the_optimum(enumerated, found, seed, split):
             assert best_by_trying(gain, error.constraints) is None
             return
     assert expected is not None
-    assert all(each.excess(program.labels) <= 0 for each in found)
+    assert all(constraint.excess(program.labels) <= 0 for constraint in found)
     assert program.labels @ gain == pytest.approx(expected, abs=1e-12)
 
 
@@ -69,8 +69,8 @@ def test_the_smallest_conflict_is_one_and_has_nothing_to_spare(found):
         return
     conflict = find_smallest_conflict(found)
     assert best_by_trying(gain, conflict) is None
-    for place in range(len(conflict)):
-        assert best_by_trying(gain, conflict[:place] + conflict[place + 1 :]) is not None
+    for position in range(len(conflict)):
+        assert best_by_trying(gain, conflict[:position] + conflict[position + 1 :]) is not None
 
 
 def test_equal_constraints_count_once():
