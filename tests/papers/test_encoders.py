@@ -47,10 +47,10 @@ def test_overlap_must_be_smaller_than_a_window():
 def slow_average(windows, states, batch, length):
     total, count = torch.zeros(batch, length, states.shape[-1]), torch.zeros(batch, length, 1)
     for window in range(len(windows.text)):
-        for piece in range(windows.place.shape[1]):
+        for piece in range(windows.position.shape[1]):
             if windows.real[window, piece]:
-                total[windows.text[window], windows.place[window, piece]] += states[window, piece]
-                count[windows.text[window], windows.place[window, piece]] += 1
+                total[windows.text[window], windows.position[window, piece]] += states[window, piece]
+                count[windows.text[window], windows.position[window, piece]] += 1
     return total / count.clamp(min=1)
 
 
@@ -59,25 +59,25 @@ def test_overlapping_windows_are_averaged():
     windows = Windows.over(lengths, size=9, overlap=2, prefix=1, suffix=1)
     assert len(windows.text) > len(lengths)
     generator = torch.Generator().manual_seed(0)
-    states = torch.randn(*windows.place.shape, 3, generator=generator)
-    assert torch.allclose(windows.joined(states), slow_average(windows, states, 3, 21))
-    attention = torch.rand(len(windows.text), 2, *[windows.place.shape[1]] * 2, generator=generator)
+    states = torch.randn(*windows.position.shape, 3, generator=generator)
+    assert torch.allclose(windows.join(states), slow_average(windows, states, 3, 21))
+    attention = torch.rand(len(windows.text), 2, *[windows.position.shape[1]] * 2, generator=generator)
     text, place = torch.tensor([0, 0, 0, 1, 2, 2]), torch.tensor([1, 9, 20, 3, 0, 7])
-    rows = windows.rows(attention, text, place)
+    rows = windows.average_attention(attention, text, place)
     expected = torch.zeros(6, 2, 21)
     for number in range(6):
         seen = [
             (window, piece)
             for window in range(len(windows.text))
-            for piece in range(windows.place.shape[1])
+            for piece in range(windows.position.shape[1])
             if windows.text[window] == text[number]
             and windows.real[window, piece]
-            and windows.place[window, piece] == place[number]
+            and windows.position[window, piece] == place[number]
         ]
         for window, piece in seen:
-            for column in range(windows.place.shape[1]):
+            for column in range(windows.position.shape[1]):
                 if windows.real[window, column]:
-                    expected[number, :, windows.place[window, column]] += attention[window, :, piece, column] / len(
+                    expected[number, :, windows.position[window, column]] += attention[window, :, piece, column] / len(
                         seen
                     )
     assert torch.allclose(rows, expected)

@@ -41,7 +41,7 @@ def ranked_splits(
     for split in splits:
         scores = evaluate_ranking(scorer, kb, split)
         rows[f"ours, {split}"] = dict(scores.figures())
-        by_split[split] = {name: each for name, each in scores.as_dict().items() if name != "by_relation"}
+        by_split[split] = {name: value for name, value in scores.as_dict().items() if name != "by_relation"}
         tell(f"{split}: {scores}")
     return rows, by_split
 
@@ -57,9 +57,9 @@ def readable(rules: Iterable[Rule], kb: KnowledgeBase, *, count: int) -> dict[st
     """
     names = [*kb.predicates]
     order = np.argsort([-kb.count(name) for name in names], kind="stable")[:READABLE_RELATIONS]
-    found: dict[str, list[str]] = {names[place]: [] for place in order}
+    by_relation: dict[str, list[str]] = {names[index]: [] for index in order}
     for rule in rules:
-        mine = found.get(str(rule.head.predicate))
-        if mine is not None and len(mine) < count:
-            mine.append(str(rule))
-    return {name: written for name, written in found.items() if written}
+        written = by_relation.get(str(rule.head.predicate))
+        if written is not None and len(written) < count:
+            written.append(str(rule))
+    return {name: texts for name, texts in by_relation.items() if texts}

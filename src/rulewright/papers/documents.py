@@ -33,7 +33,7 @@ class Tokenizer(Protocol):
 
     @property
     def marker(self) -> tuple[int, ...]:
-        """The pieces put before and after each mention; none where the encoder is told of entities otherwise."""
+        """The pieces put before and after each mention; none where the encoder sees entities otherwise."""
 
     def pieces(self, words: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the pieces of each word; white space may have none."""
@@ -50,7 +50,7 @@ class DocumentFeatures:
     title: str
     pieces: Tensor  # [L]
     piece_type: Tensor  # [L], NO_ENTITY outside mentions, else the type of the entity
-    piece_coreference: Tensor  # [L], 0 outside mentions, else 1 + the entity's place in the order of appearance
+    piece_coreference: Tensor  # [L], 0 outside mentions, else 1 + the entity's position in the order of appearance
     mention_start: Tensor  # [M]
     mention_end: Tensor  # [M]
     mention_entity: Tensor  # [M]
@@ -95,22 +95,22 @@ class Featurizer:
 
     def __call__(self, documents: Iterable[Document]) -> list[DocumentFeatures]:
         """Return the features of each document, in order."""
-        return [self._remembered(document) for document in documents]
+        return [self._recall(document) for document in documents]
 
-    def _remembered(self, document: Document) -> DocumentFeatures:
+    def _recall(self, document: Document) -> DocumentFeatures:
         if id(document) not in self._known:
-            self._known[id(document)] = document, self._features(document)
+            self._known[id(document)] = document, self._make_features(document)
         return self._known[id(document)][1]
 
-    def _features(self, document: Document) -> DocumentFeatures:
+    def _make_features(self, document: Document) -> DocumentFeatures:
         words = [word for sentence in document.sentences for word in sentence]
         if not words:
             raise DataError(f"{document.title!r} has no text; a network reads tokens, which its file must give")
         spans = [_word_spans(document, entity) for entity in range(len(document.entities))]
-        pieces, start_of, end_of = self._pieces(words, spans)
-        sentence_of = _sentence_numbers(document)
+        pieces, start_of, end_of = self._lay_out_pieces(words, spans)
+        sentence_of = _sentence_indices(document)
         types = [self._type_index.get(entity.type, UNKNOWN_TYPE) for entity in document.entities]
-        mentions = [(start, end, entity) for entity, each in enumerate(spans) for start, end in each]
+        mentions = [(start, end, entity) for entity, entity_spans in enumerate(spans) for start, end in entity_spans]
         piece_type, piece_coreference = _tags(len(pieces), mentions, spans, types, start_of, end_of)
         return DocumentFeatures(
             title=document.title,
@@ -122,18 +122,18 @@ class Featurizer:
             mention_entity=_integers(entity for _, _, entity in mentions),
             mention_sentence=_integers(sentence_of[start] for start, _, _ in mentions),
             entity_type=_integers(types),
-            entity_word=_integers(min(start for start, _ in each) for each in spans),
-            facts=self._facts(document),
+            entity_word=_integers(min(start for start, _ in entity_spans) for entity_spans in spans),
+            facts=self._read_facts(document),
             relations=len(self.relations),
         )
 
-    def _pieces(
+    def _lay_out_pieces(
         self, words: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]
     ) -> tuple[list[int], dict[int, int], dict[int, int]]:
         """Lay out prefix, marked words and suffix; also where a mention starting (ending) at a word starts (ends)."""
         tokenizer = self.tokenizer
-        starts = {start for each in spans for start, _ in each}
-        ends = {end for each in spans for _, end in each}
+        starts = {start for entity_spans in spans for start, _ in entity_spans}
+        ends = {end for entity_spans in spans for _, end in entity_spans}
         pieces = list(tokenizer.prefix)
         start_of: dict[int, int] = {}
         end_of: dict[int, int] = {}
@@ -147,7 +147,7 @@ class Featurizer:
                 end_of[word + 1] = len(pieces)
         return [*pieces, *tokenizer.suffix], start_of, end_of
 
-    def _facts(self, document: Document) -> Tensor:
+    def _read_facts(self, document: Document) -> Tensor:
         rows = set()
         for fact in document.facts:
             if fact.relation not in self._relation_index:
@@ -182,15 +182,15 @@ def _word_spans(document: Document, entity: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _sentence_numbers(document: Document) -> list[int]:
+def _sentence_indices(document: Document) -> list[int]:
     """The sentence of each word; a text that comes as one sentence is cut after ``. ! ?``, as DWIE's need it."""
     if len(document.sentences) != 1:
-        return [number for number, sentence in enumerate(document.sentences) for _ in sentence]
-    numbers, current = [], 0
+        return [index for index, sentence in enumerate(document.sentences) for _ in sentence]
+    indices, current = [], 0
     for word in document.sentences[0]:
-        numbers.append(current)
+        indices.append(current)
         current += word.strip() in SENTENCE_ENDS
-    return numbers
+    return indices
 
 
 def _tags(
@@ -203,10 +203,10 @@ def _tags(
 ) -> tuple[Tensor, Tensor]:
     """Type and coreference of each piece, independent of the order in which the document lists its entities."""
     appearance = sorted(range(len(spans)), key=lambda entity: (sorted(spans[entity]), types[entity]))
-    rank = {entity: place for place, entity in enumerate(appearance)}
+    rank = {entity: position for position, entity in enumerate(appearance)}
     piece_type = torch.full((length,), NO_ENTITY)
     piece_coreference = torch.zeros(length, dtype=torch.long)
-    for start, end, entity in sorted(mentions, key=lambda each: (each[0] - each[1], -rank[each[2]])):
+    for start, end, entity in sorted(mentions, key=lambda mention: (mention[0] - mention[1], -rank[mention[2]])):
         piece_type[start_of[start] : end_of[end]] = types[entity]
         piece_coreference[start_of[start] : end_of[end]] = 1 + rank[entity]
     return piece_type, piece_coreference
@@ -238,20 +238,20 @@ class DocumentBatch:
     tail: Tensor  # [P]
     pair_document: Tensor  # [P]
     pair_distance: Tensor  # [P] words from the head's first mention to the tail's
-    cell: Tensor  # [P] the pair's place in a flattened [B, n, n]
-    entity_cell: Tensor  # [E] the entity's place in a flattened [B, n]
+    cell: Tensor  # [P] the pair's position in a flattened [B, n, n]
+    entity_cell: Tensor  # [E] the entity's position in a flattened [B, n]
     labels: Tensor  # [P, R]
     mask: Tensor  # [B, n]
 
     @property
     def lengths(self) -> list[int]:
         """The number of pieces of each document."""
-        return [len(each.pieces) for each in self.documents]
+        return [len(document.pieces) for document in self.documents]
 
     @property
     def sizes(self) -> list[int]:
         """The number of entities of each document."""
-        return [each.entities for each in self.documents]
+        return [document.entities for document in self.documents]
 
     def padded(self, entities: Tensor) -> Tensor:
         """Spread values of entities ``[E, …]`` over ``[B, n, …]``, with 0 in padding."""
@@ -271,7 +271,7 @@ class DocumentBatch:
 
 def collate(documents: Sequence[DocumentFeatures], *, device: torch.device | None = None) -> DocumentBatch:
     """Put documents into one batch."""
-    sizes = [each.entities for each in documents]
+    sizes = [document.entities for document in documents]
     size = max(sizes, default=0)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     upper = [torch.triu_indices(n, n, 1) for n in sizes]
@@ -284,11 +284,11 @@ def collate(documents: Sequence[DocumentFeatures], *, device: torch.device | Non
     def along(parts: Sequence[Tensor]) -> Tensor:
         return torch.cat([part + offset for part, offset in zip(parts, offsets[:-1], strict=True)])
 
-    numbers = [torch.full((len(each),), number) for number, each in enumerate(first)]
-    cells = [number * size * size + i * size + j for number, (i, j) in enumerate(zip(first, second, strict=True))]
-    cells_back = [number * size * size + j * size + i for number, (i, j) in enumerate(zip(first, second, strict=True))]
-    labels = [each.labels() for each in documents]
-    distances = [each.distances() for each in documents]
+    document_index = [torch.full((len(pairs),), row) for row, pairs in enumerate(first)]
+    cells = [row * size * size + i * size + j for row, (i, j) in enumerate(zip(first, second, strict=True))]
+    cells_back = [row * size * size + j * size + i for row, (i, j) in enumerate(zip(first, second, strict=True))]
+    labels = [document.labels() for document in documents]
+    distances = [document.distances() for document in documents]
 
     def pick(tables: Sequence[Tensor]) -> Tensor:
         there = [table[i, j] for table, i, j in zip(tables, first, second, strict=True)]
@@ -296,31 +296,31 @@ def collate(documents: Sequence[DocumentFeatures], *, device: torch.device | Non
         return both_ways(there, back)
 
     entity_document = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.long))
-    mention_entity = along([each.mention_entity for each in documents])
+    mention_entity = along([document.mention_entity for document in documents])
     batch = {
-        "pieces": pad_sequence([each.pieces for each in documents], batch_first=True),
-        "piece_type": pad_sequence([each.piece_type for each in documents], batch_first=True),
-        "piece_coreference": pad_sequence([each.piece_coreference for each in documents], batch_first=True),
+        "pieces": pad_sequence([document.pieces for document in documents], batch_first=True),
+        "piece_type": pad_sequence([document.piece_type for document in documents], batch_first=True),
+        "piece_coreference": pad_sequence([document.piece_coreference for document in documents], batch_first=True),
         "mention_document": entity_document[mention_entity],
-        "mention_start": torch.cat([each.mention_start for each in documents]),
-        "mention_end": torch.cat([each.mention_end for each in documents]),
+        "mention_start": torch.cat([document.mention_start for document in documents]),
+        "mention_end": torch.cat([document.mention_end for document in documents]),
         "mention_entity": mention_entity,
-        "mention_sentence": torch.cat([each.mention_sentence for each in documents]),
+        "mention_sentence": torch.cat([document.mention_sentence for document in documents]),
         "entity_document": entity_document,
         "entity_mentions": torch.bincount(mention_entity, minlength=offsets[-1]),
         "head": torch.cat([along(first), along(second)]),
         "tail": torch.cat([along(second), along(first)]),
-        "pair_document": both_ways(numbers, numbers),
+        "pair_document": both_ways(document_index, document_index),
         "pair_distance": pick(distances),
         "cell": both_ways(cells, cells_back),
-        "entity_cell": torch.cat([number * size + torch.arange(n) for number, n in enumerate(sizes)]),
+        "entity_cell": torch.cat([row * size + torch.arange(n) for row, n in enumerate(sizes)]),
         "labels": pick(labels),
         "mask": torch.arange(size)[None, :] < torch.tensor(sizes)[:, None],
     }
     return DocumentBatch(documents=tuple(documents), **{name: tensor.to(device) for name, tensor in batch.items()})
 
 
-def passes(documents: Sequence[DocumentFeatures], pieces: int) -> list[list[DocumentFeatures]]:
+def split_passes(documents: Sequence[DocumentFeatures], pieces: int) -> list[list[DocumentFeatures]]:
     """Cut documents into runs that have at most so many pieces with their padding; a long document stands alone."""
     parts: list[list[DocumentFeatures]] = []
     longest = 0

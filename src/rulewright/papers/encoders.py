@@ -23,7 +23,7 @@ from rulewright.papers.documents import FIRST_TYPE, DocumentBatch, Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """States ``[B, L, d]`` of the pieces and, if asked for, ``[M, heads, L]``: what each mention's start attends to."""
+    """States ``[B, L, d]`` of the pieces and, on request, ``[M, heads, L]``: what each mention's start attends to."""
 
     states: Tensor
     attention: Tensor | None = None
@@ -80,7 +80,7 @@ class WordTokenizer:
     @classmethod
     def from_documents(cls, documents: Iterable[Document], *, min_count: int = 2) -> WordTokenizer:
         """Know the words that occur at least ``min_count`` times; the rarer ones teach the embedding of the unknown."""
-        counts = Counter(word.lower() for each in documents for sentence in each.sentences for word in sentence)
+        counts = Counter(word.lower() for document in documents for sentence in document.sentences for word in sentence)
         return cls(sorted(word for word, count in counts.items() if count >= min_count))
 
     def pieces(self, words: Sequence[str]) -> list[tuple[int, ...]]:
@@ -141,20 +141,20 @@ def window_bounds(length: int, *, size: int, overlap: int) -> list[tuple[int, in
         return [(0, length)]
     count = -(-(length - overlap) // (size - overlap))
     width = -(-(length + (count - 1) * overlap) // count)
-    starts = [number * (length - width) // (count - 1) for number in range(count)]
+    starts = [index * (length - width) // (count - 1) for index in range(count)]
     return [(start, start + width) for start in starts]
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of a batch of padded texts ``[B, L]``: ``place[w, s]`` is where piece s of window w stands.
+    """The windows of a batch of padded texts ``[B, L]``: ``position[w, s]`` is where piece s of window w stands.
 
     Each window repeats the frame of its text (prefix and suffix). ``share[w, s]`` is one over the number of windows
     that hold the piece, so that a weighted sum over windows is their average; padding has share 0.
     """
 
     text: Tensor  # [W]
-    place: Tensor  # [W, S]
+    position: Tensor  # [W, S]
     real: Tensor  # [W, S] bool
     share: Tensor  # [W, S]
     shape: tuple[int, int]
@@ -172,10 +172,10 @@ class Windows:
     ) -> Windows:
         """Lay windows of ``size`` pieces, frame included, over texts of these lengths, frame included."""
         texts, rows = [], []
-        for number, length in enumerate(lengths):
+        for index, length in enumerate(lengths):
             content = length - prefix - suffix
             for start, end in window_bounds(content, size=size - prefix - suffix, overlap=overlap):
-                texts.append(number)
+                texts.append(index)
                 rows.append(
                     torch.cat(
                         [
@@ -185,53 +185,53 @@ class Windows:
                         ]
                     )
                 )
-        place = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
-        real = place >= 0
-        place = place.clamp(min=0)
+        positions = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
+        real = positions >= 0
+        positions = positions.clamp(min=0)
         text = torch.tensor(texts)
         shape = (len(lengths), max(lengths))
         counts = torch.zeros(shape[0] * shape[1])
-        counts.index_add_(0, (text[:, None] * shape[1] + place)[real], torch.ones(int(real.sum())))
-        share = real / counts[text[:, None] * shape[1] + place].clamp(min=1)
-        return cls(text.to(device), place.to(device), real.to(device), share.to(device), shape)
+        counts.index_add_(0, (text[:, None] * shape[1] + positions)[real], torch.ones(int(real.sum())))
+        share = real / counts[text[:, None] * shape[1] + positions].clamp(min=1)
+        return cls(text.to(device), positions.to(device), real.to(device), share.to(device), shape)
 
     @property
-    def single(self) -> bool:
+    def is_single(self) -> bool:
         """Whether every text is one window, which then equals the text."""
         return len(self.text) == self.shape[0]
 
     def cut(self, pieces: Tensor, *, padding: int = 0) -> Tensor:
         """Cut the padded pieces ``[B, L]`` into windows ``[W, S]``."""
-        return torch.where(self.real, pieces[self.text[:, None], self.place], padding)
+        return torch.where(self.real, pieces[self.text[:, None], self.position], padding)
 
-    def joined(self, states: Tensor) -> Tensor:
+    def join(self, states: Tensor) -> Tensor:
         """Average the states ``[W, S, d]`` of windows into those of texts ``[B, L, d]``; padding is 0."""
-        if self.single:
+        if self.is_single:
             return states * self.real[..., None]
         batch, length = self.shape
-        target = (self.text[:, None] * length + self.place).flatten()
+        target = (self.text[:, None] * length + self.position).flatten()
         weighted = (states * self.share[..., None].to(states.dtype)).flatten(0, 1)
         joined = states.new_zeros(batch * length, states.shape[-1]).index_add(0, target, weighted)
         return joined.view(batch, length, -1)
 
-    def rows(self, attention: Tensor, text: Tensor, place: Tensor) -> Tensor:
-        """Average the attention ``[W, heads, S, S]`` of the pieces at ``place`` of ``text`` (both ``[M]``).
+    def average_attention(self, attention: Tensor, text: Tensor, start: Tensor) -> Tensor:
+        """Average the attention ``[W, heads, S, S]`` of the pieces at ``start`` of ``text`` (both ``[M]``).
 
         Returns ``[M, heads, L]``; what a window does not show gets 0 from it.
         """
         windows, heads, size, _ = attention.shape
-        shown = (self.text[None, :] == text[:, None])[:, :, None] & self.real & (self.place == place[:, None, None])
-        mention, window, position = shown.nonzero(as_tuple=True)  # once for each window that shows the piece
+        shown = (self.text[None, :] == text[:, None])[:, :, None] & self.real & (self.position == start[:, None, None])
+        mention, window, column = shown.nonzero(as_tuple=True)  # once for each window that shows the piece
         head = torch.arange(heads, device=text.device)
-        row = (window[:, None] * heads + head) * size + position[:, None]
-        found = attention.reshape(windows * heads * size, size).index_select(0, row.flatten())
-        found = found.view(*row.shape, size)
-        if self.single:
-            return found
-        found = found * (self.share[window, position][:, None] * self.real[window])[:, None, :].to(found.dtype)
-        columns = self.place[window][:, None, :].expand_as(found)
-        spread = found.new_zeros(len(mention), heads, self.shape[1]).scatter_add(2, columns, found)
-        return found.new_zeros(len(text), heads, self.shape[1]).index_add(0, mention, spread)
+        row = (window[:, None] * heads + head) * size + column[:, None]
+        rows = attention.reshape(windows * heads * size, size).index_select(0, row.flatten())
+        rows = rows.view(*row.shape, size)
+        if self.is_single:
+            return rows
+        rows = rows * (self.share[window, column][:, None] * self.real[window])[:, None, :].to(rows.dtype)
+        columns = self.position[window][:, None, :].expand_as(rows)
+        spread = rows.new_zeros(len(mention), heads, self.shape[1]).scatter_add(2, columns, rows)
+        return rows.new_zeros(len(text), heads, self.shape[1]).index_add(0, mention, spread)
 
 
 MINILM = "minilm"
@@ -242,10 +242,10 @@ MARKER = "*"
 
 def minilm_folder() -> Path:
     """Return the folder with the weights of all-MiniLM-L6-v2, without importing the package that carries them."""
-    found = importlib.util.find_spec(MINILM_PACKAGE)
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec(MINILM_PACKAGE)
+    if package is None or package.origin is None:
         raise MissingExtraError(f"the encoder {MINILM!r} needs the package {MINILM_PACKAGE}: {INSTALL}")
-    return Path(found.origin).parent / "model"
+    return Path(package.origin).parent / "model"
 
 
 class SubwordTokenizer:
@@ -255,8 +255,8 @@ class SubwordTokenizer:
         self._tokenizer = tokenizer
         self.marker: tuple[int, ...] = tuple(tokenizer(MARKER, add_special_tokens=False)["input_ids"])
         framed = tuple(tokenizer(MARKER)["input_ids"])
-        places = (at for at in range(len(framed)) if framed[at : at + len(self.marker)] == self.marker)
-        start = next(places, 0)
+        starts = (at for at in range(len(framed)) if framed[at : at + len(self.marker)] == self.marker)
+        start = next(starts, 0)
         self.padding = int(tokenizer.pad_token_id or 0)
         self.prefix: tuple[int, ...] = framed[:start]
         self.suffix: tuple[int, ...] = framed[start + len(self.marker) :]
@@ -267,7 +267,7 @@ class SubwordTokenizer:
         parts: list[list[int]] = [[] for _ in words]
         for piece, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
             parts[word].append(piece)
-        return [tuple(each) for each in parts]
+        return [tuple(word_pieces) for word_pieces in parts]
 
 
 class PretrainedEncoder(Encoder):
@@ -349,18 +349,20 @@ class PretrainedEncoder(Encoder):
             attention_mask=windows.real.long(),
             output_attentions=with_attention,
         )
-        states = windows.joined(output.last_hidden_state)
+        states = windows.join(output.last_hidden_state)
         if not with_attention:
             return Encoded(states)
-        return Encoded(states, windows.rows(output.attentions[-1], batch.mention_document, batch.mention_start))
+        return Encoded(
+            states, windows.average_attention(output.attentions[-1], batch.mention_document, batch.mention_start)
+        )
 
 
 def _freeze(model: Any, count: int) -> None:
     layers = next(
         (
-            each
-            for each in model.modules()
-            if isinstance(each, nn.ModuleList) and len(each) == model.config.num_hidden_layers
+            module
+            for module in model.modules()
+            if isinstance(module, nn.ModuleList) and len(module) == model.config.num_hidden_layers
         ),
         None,
     )

@@ -16,12 +16,12 @@ from rulewright.papers.logicmp.blocks import (
     COUNTS,
     Blocks,
     best_threshold,
-    block_counts,
     block_figures,
     block_intervals,
     blocks_above,
     compare_blocks,
     components,
+    count_blocks,
 )
 
 
@@ -71,7 +71,7 @@ def test_counts_against_the_twin(pair, least):
     found, truth = pair
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LONG", least)
-        counts = block_counts(found, truth)
+        counts = count_blocks(found, truth)
     assert counts.tolist() == plain_counts(found, truth, 0) + plain_counts(found, truth, least)
 
 
@@ -79,7 +79,7 @@ def test_counts_against_the_twin(pair, least):
 def test_the_truth_is_perfect_and_names_of_blocks_do_not_matter(pair):
     _, truth = pair
     renamed = Blocks((7 - truth.block) * 3, truth.label)
-    figures = block_figures(block_counts(renamed, truth)[None])
+    figures = block_figures(count_blocks(renamed, truth)[None])
     assert figures["full"][0] == figures["full_labelled"][0] == 1
     assert math.isnan(figures["long"][0])
 
@@ -87,7 +87,7 @@ def test_the_truth_is_perfect_and_names_of_blocks_do_not_matter(pair):
 def test_long_blocks_have_more_than_twenty_words():
     for size, long in ((20, 0), (21, 1)):
         blocks = Blocks(np.zeros(size, np.int64), np.zeros(size, np.int64))
-        assert dict(zip(COUNTS, block_counts(blocks, blocks), strict=True))["long_correct"] == long
+        assert dict(zip(COUNTS, count_blocks(blocks, blocks), strict=True))["long_correct"] == long
 
 
 def test_a_threshold_cuts_and_the_best_is_chosen():
@@ -105,7 +105,7 @@ def test_a_threshold_cuts_and_the_best_is_chosen():
 def test_wrong_sizes_are_refused():
     three, two = (Blocks(np.zeros(n, np.int64), np.zeros(n, np.int64)) for n in (3, 2))
     with pytest.raises(DataError, match="2 words were grouped, but the form has 3"):
-        block_counts(two, three)
+        count_blocks(two, three)
     with pytest.raises(DataError, match="one block and one label"):
         Blocks(three.block, two.label)
 

@@ -23,7 +23,7 @@ from rulewright.papers.logicmp.form_network import (
     pair_geometry,
     pretrained_vectors,
     reading_order,
-    varied,
+    vary,
     word_vectors,
 )
 
@@ -167,10 +167,10 @@ def test_an_encoder_of_words_serves_too():
 def test_varied_forms_keep_words_and_order():
     (form,) = tiny_forms(1)
     torch.manual_seed(0)
-    other = varied(form)
+    other = vary(form)
     assert torch.equal(other.block, form.block)
     assert 0 < (other.boxes - form.boxes).abs().max() < 0.2
     torch.manual_seed(0)
-    assert torch.equal(varied(form).boxes, other.boxes)
-    still = varied(form, shift=0.0, jitter=0.0)
+    assert torch.equal(vary(form).boxes, other.boxes)
+    still = vary(form, shift=0.0, jitter=0.0)
     assert torch.equal(still.boxes, form.boxes)

@@ -22,10 +22,10 @@ from rulewright.papers.logicmp.tags import (
     broken_adjacent,
     broken_pairs,
     build_head,
-    compared,
+    compare_tags,
     entity_counts,
     load_task,
-    scores,
+    score_tags,
     tag_rules,
 )
 
@@ -117,7 +117,7 @@ def test_entities_are_counted_as_seqeval_does():
     gold = [to_bioes(random_tags(chance)) for _ in range(60)]
     found = [[tag if chance.random() < 0.8 else chance.choice(CLASSES) for tag in tags] for tags in gold]
     given = [Sentence(("x",) * len(tags), tags=tags, document=number // 3) for number, tags in enumerate(gold)]
-    ours, plain = scores(found, given, min_items=3), [list(tags) for tags in gold]
+    ours, plain = score_tags(found, given, min_items=3), [list(tags) for tags in gold]
     for name, theirs in (("f1", "f1_score"), ("precision", "precision_score"), ("recall", "recall_score")):
         assert ours[name] == pytest.approx(getattr(metrics, theirs)(plain, found))
     assert entity_counts(found, given)[:, 2].tolist() == [len(spans(tags)) for tags in gold]
@@ -125,13 +125,13 @@ def test_entities_are_counted_as_seqeval_does():
         bool(broken_adjacent(CLASSES)[CLASSES.index(a), CLASSES.index(b)]) for t in found for a, b in pairwise(t)
     )
     assert ours["broken_pairs"] == expected
-    against = compared(plain, found, given)
+    against = compare_tags(plain, found, given)
     assert against["first"] == 1 and against["second"] == pytest.approx(ours["f1"]) and against["low"] > 0
 
 
 def test_scores_of_nothing():
     given = [Sentence(("x",), tags=("O",))]
-    found = scores([("O",)], given, min_items=3)
+    found = score_tags([("O",)], given, min_items=3)
     assert (found["f1"], found["precision"], found["recall"], found["list_sentences"]) == (0, 0, 0, 0)
 
 
@@ -185,7 +185,7 @@ def test_the_weight_of_list_rules_is_the_best_on_the_selection_part(task, monkey
 def test_unknown_names(task):
     with pytest.raises(UnknownNameError, match="unknown variant"):
         build_head("svm", task, SETTINGS)
-    with pytest.raises(UnknownNameError, match="unknown kind of vectors"):
+    with pytest.raises(UnknownNameError, match="unknown source of vectors"):
         family.build_tagger(task, {**SETTINGS, "vectors": "glove"})
 
 

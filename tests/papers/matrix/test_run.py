@@ -14,7 +14,7 @@ from rulewright.papers.catalogue import Experiment, experiments
 from rulewright.papers.matrix import run as matrix
 from rulewright.papers.matrix import worlds as matrix_worlds
 from rulewright.papers.matrix.run import LEARNERS
-from rulewright.papers.matrix.worlds import Setting, World, facts_of, labels_of
+from rulewright.papers.matrix.worlds import Setting, World, facts_to_labels, worlds_to_facts
 from rulewright.papers.report_page import write_report
 
 RELATIONS = ("child_of", "parent_of", "grandchild_of")
@@ -32,7 +32,7 @@ def made_up(seed: int) -> Setting:
         return World(features, gold & (random.random(gold.shape) < 0.2), gold)
 
     training = tuple(world(4) for _ in range(6))
-    kb = facts_of(training, [each.gold for each in training], RELATIONS)
+    kb = worlds_to_facts(training, [each.gold for each in training], RELATIONS)
     gold = parse_rules("parent_of(X, Y) :- child_of(Y, X). grandchild_of(X, Z) :- child_of(X, Y), child_of(Y, Z).")
     return Setting(RELATIONS, training, (world(4),), (world(4),), kb, gold)
 
@@ -76,8 +76,8 @@ def _without_times(rows):
 def test_labels_become_facts_and_labels_again():
     setting = made_up(1)
     labels = [world.gold for world in setting.training]
-    kb = facts_of(setting.training, labels, RELATIONS)
-    for before, after in zip(labels, labels_of(kb, setting.training, RELATIONS), strict=True):
+    kb = worlds_to_facts(setting.training, labels, RELATIONS)
+    for before, after in zip(labels, facts_to_labels(kb, setting.training, RELATIONS), strict=True):
         assert (before == after).all()
 
 
@@ -92,7 +92,7 @@ def test_the_graph_setting_gives_what_came_before(monkeypatch):
     setting = matrix_worlds.load("some graph")
     assert setting.training[0].gold.sum() == 4 and setting.selection[0].gold.sum() == 4
     assert (setting.test[0].known == (setting.training[0].gold | setting.selection[0].gold)).all()
-    assert not setting.test[0].asked[setting.test[0].known].any()
+    assert not setting.test[0].queried[setting.test[0].known].any()
 
 
 def test_the_page_has_learners_down_and_uses_across(tmp_path):

@@ -20,9 +20,8 @@ def predictions(request, tmp_path):
 def test_predictions_keep_the_order_of_documents(tmp_path):
     model = tiny_model("atlop", DOCUMENTS, tmp_path)
     model.train()
-    done = []
-    found = predict(model, DOCUMENTS, pieces_at_once=80, progress=lambda *counts: done.append(counts))
-    assert model.training and done[-1] == (5, 5)
+    found = predict(model, DOCUMENTS, pieces_at_once=80)
+    assert model.training
     assert found.relations == RELATIONS
     for document, prediction in zip(DOCUMENTS, found.documents, strict=True):
         n = len(document.entities)

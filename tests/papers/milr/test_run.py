@@ -16,7 +16,7 @@ from rulewright.io.docred import Document, Entity, Fact, Mention
 from rulewright.logic import parse_rules
 from rulewright.papers.catalogue import Experiment, experiments, find_experiment
 from rulewright.papers.milr import run as family
-from rulewright.papers.milr.decoding import cases
+from rulewright.papers.milr.decoding import choose_cases
 from rulewright.papers.milr.tasks import MilrTask, load_task
 
 RULES = parse_rules("0.99 :: child_of(X, Y) :- parent_of(Y, X). 0.99 :: parent_of(X, Y) :- child_of(Y, X).")
@@ -85,7 +85,7 @@ def test_a_case_names_atom_rule_and_grounding(task):
     margins = np.full((3, 3, 2), -5.0)
     margins[0, 1, 0], margins[1, 0, 1] = 4.0, -1.0  # parent_of(0, 1) without child_of(1, 0)
     results = [RuleDecoder(RULES, relations=relations)(margins) for _ in task.test]
-    found = cases(replace(task, labels={"child_of": "child of"}), results)
+    found = choose_cases(replace(task, labels={"child_of": "child of"}), results)
     assert found["harmed"] is None
     (shown,) = found["helped"]["shown"]
     names = [entity.name for entity in task.test[0].entities]
@@ -98,9 +98,11 @@ def test_a_case_names_atom_rule_and_grounding(task):
         4.0,
         -1.0,
     )  # a wrong fact, to which the decoder adds another
-    harmed = cases(task, [RuleDecoder(RULES, relations=relations)(margins) for _ in task.test])
+    harmed = choose_cases(task, [RuleDecoder(RULES, relations=relations)(margins) for _ in task.test])
     assert harmed["helped"] is None and harmed["harmed"]["wrong"] == 1
-    assert cases(task, [RuleDecoder(RULES, relations=relations)(margins - 9) for _ in task.test])["helped"] is None
+    assert (
+        choose_cases(task, [RuleDecoder(RULES, relations=relations)(margins - 9) for _ in task.test])["helped"] is None
+    )
 
 
 def _without_times(found):

@@ -9,7 +9,7 @@ from papers.milr.tiny import KINDS, RELATIONS, random_document, tiny_model
 from torch import nn
 
 from rulewright.errors import DataError, FileError, ParseError
-from rulewright.papers.documents import passes
+from rulewright.papers.documents import split_passes
 from rulewright.papers.milr.predictions import best_threshold, predict
 from rulewright.papers.milr.training import ExtractorSettings, train_extractor
 from rulewright.training.checkpoints import load_weights, save_weights
@@ -313,7 +313,7 @@ def test_the_number_of_passes_does_not_change_a_step(tmp_path):
 def test_passes_are_bounded(tmp_path):
     features = model_of("lstm", tmp_path).features(DOCUMENTS)
     for pieces in (1, 50, 100, 1000):
-        parts = passes(features, pieces)
+        parts = split_passes(features, pieces)
         assert [each for part in parts for each in part] == features
         assert all(len(part) == 1 or len(part) * max(len(each.pieces) for each in part) <= pieces for part in parts)
 

@@ -21,14 +21,14 @@ LONG = 20
 """A long block has more words than this."""
 
 COUNTS = tuple(
-    f"{size}_{kind}" for size in ("full", "long") for kind in ("wanted", "given", "correct", "correct_labelled")
+    f"{size}_{count}" for size in ("full", "long") for count in ("wanted", "given", "correct", "correct_labelled")
 )
 """What is counted in each form: blocks of the truth, blocks found, those found rightly, and those with their label."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """The blocks of one form: ``block[i]`` is the number of word i's block, ``label[i]`` the number of its label.
+    """The blocks of one form: ``block[i]`` is the index of word i's block, ``label[i]`` that of its label.
 
     A block has the label that most of its words have; of equals, the smallest.
     """
@@ -43,18 +43,18 @@ class Blocks:
     def sets(self) -> dict[frozenset[int], int]:
         """The words of each block, with its label."""
         members: dict[int, list[int]] = {}
-        for word, number in enumerate(self.block.tolist()):
-            members.setdefault(number, []).append(word)
+        for word, block_index in enumerate(self.block.tolist()):
+            members.setdefault(block_index, []).append(word)
         return {frozenset(words): _majority(self.label[words]) for words in members.values()}
 
 
 def _majority(labels: npt.NDArray[np.int64]) -> int:
     counts: Counter[int] = Counter(labels.tolist())
-    return min(counts, key=lambda each: (-counts[each], each))
+    return min(counts, key=lambda label: (-counts[label], label))
 
 
 def components(linked: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Number the connected parts of ``linked | linkedᵀ``: words that a chain of links joins share a number.
+    """Index the connected parts of ``linked | linkedᵀ``: words that a chain of links joins share an index.
 
     >>> components(np.array([[0, 0, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)).tolist()
     [0, 1, 0]
@@ -75,16 +75,16 @@ def blocks_above(logits: npt.NDArray[Any], label: npt.NDArray[np.int64], thresho
     return Blocks(components(logits > math.log(threshold / (1 - threshold))), label)
 
 
-def block_counts(found: Blocks, truth: Blocks) -> FloatArray:
+def count_blocks(grouped: Blocks, truth: Blocks) -> FloatArray:
     """Count one form's blocks in the order of `COUNTS`; a block is correct if the truth has one of the same words.
 
     >>> truth = Blocks(np.array([0, 0, 1]), np.array([1, 1, 0]))
-    >>> block_counts(Blocks(np.array([0, 0, 1]), np.array([1, 1, 1])), truth)[:4].tolist()
+    >>> count_blocks(Blocks(np.array([0, 0, 1]), np.array([1, 1, 1])), truth)[:4].tolist()
     [2.0, 2.0, 2.0, 1.0]
     """
-    if found.block.shape != truth.block.shape:
-        raise DataError(f"{len(found.block)} words were grouped, but the form has {len(truth.block)}")
-    wanted, given = truth.sets(), found.sets()
+    if grouped.block.shape != truth.block.shape:
+        raise DataError(f"{len(grouped.block)} words were grouped, but the form has {len(truth.block)}")
+    wanted, given = truth.sets(), grouped.sets()
     counts: list[int] = []
     for least in (0, LONG):
         correct = [words for words in given if words in wanted and len(words) > least]
@@ -131,7 +131,7 @@ def block_intervals(
     """
     nothing = np.zeros_like(counts)
     compared = paired_bootstrap(counts, nothing, _or_zero, resamples=resamples, confidence=confidence, seed=seed)
-    return {name: (each.low, each.high) for name, each in compared.items()}
+    return {name: (difference.low, difference.high) for name, difference in compared.items()}
 
 
 def _or_zero(counts: FloatArray) -> dict[str, FloatArray]:
@@ -151,7 +151,7 @@ def best_threshold(
     for threshold in thresholds:
         rows = zip(logits, labels, truths, strict=True)
         counts = np.array(
-            [block_counts(blocks_above(each, label, threshold), truth) for each, label, truth in rows]
+            [count_blocks(blocks_above(pairs, label, threshold), truth) for pairs, label, truth in rows]
         ).reshape(-1, len(COUNTS))
         score = float(block_figures(counts.sum(axis=0, keepdims=True))["full"][0])
         if score > best:

@@ -39,8 +39,8 @@ class FormFeatures:
     vectors: Tensor  # [N, d] of the encoder, which is not trained
     boxes: Tensor  # [N, 4] left, top, right, bottom, as shares of the page
     looks: Tensor  # [N, LOOKS] what the text of a word looks like; encoders without capitals do not see it
-    block: Tensor  # [N] the number of the word's block
-    label: Tensor  # [N] the number of its label
+    block: Tensor  # [N] the index of the word's block
+    label: Tensor  # [N] the index of its label
 
     @property
     def words(self) -> int:
@@ -78,26 +78,26 @@ def form_features(
     for form in forms:
         if not form.words:
             raise DataError(f"form {form.name!r} has no words")
-    places = [_order(form, order) for form in forms]
-    texts = [[form.words[place].text for place in each] for form, each in zip(forms, places, strict=True)]
-    return [_features(*each) for each in zip(forms, places, vectors(texts), strict=True)]
+    orders = [_order_words(form, order) for form in forms]
+    texts = [[form.words[index].text for index in indices] for form, indices in zip(forms, orders, strict=True)]
+    return [_make_features(*parts) for parts in zip(forms, orders, vectors(texts), strict=True)]
 
 
-def _features(form: Form, places: Sequence[int], vectors: Tensor) -> FormFeatures:
-    block = [number for number, each in enumerate(form.blocks) for _ in each.words]
-    label = [LABELS.index(each.label) for each in form.blocks for _ in each.words]
+def _make_features(form: Form, order: Sequence[int], vectors: Tensor) -> FormFeatures:
+    block = [index for index, block in enumerate(form.blocks) for _ in block.words]
+    label = [LABELS.index(block.label) for block in form.blocks for _ in block.words]
     words = form.words
     return FormFeatures(
         form.name,
         vectors,
-        torch.tensor([words[place].box for place in places]) / PAGE,
-        torch.tensor([looks(words[place].text) for place in places]),
-        torch.tensor([block[place] for place in places]),
-        torch.tensor([label[place] for place in places]),
+        torch.tensor([words[index].box for index in order]) / PAGE,
+        torch.tensor([looks(words[index].text) for index in order]),
+        torch.tensor([block[index] for index in order]),
+        torch.tensor([label[index] for index in order]),
     )
 
 
-def _order(form: Form, order: Order) -> list[int]:
+def _order_words(form: Form, order: Order) -> list[int]:
     words = form.words
     if order == "file":
         return list(range(len(words)))
@@ -115,13 +115,13 @@ def reading_order(words: Sequence[Word]) -> list[int]:
     [2, 0, 1]
     """
     lines: list[list[int]] = []
-    for place in sorted(range(len(words)), key=lambda each: (_middle(words[each]), words[each].box.left)):
+    for index in sorted(range(len(words)), key=lambda index: (_middle(words[index]), words[index].box.left)):
         first = words[lines[-1][0]].box if lines else None
-        if first is not None and _middle(words[place]) <= first.bottom:
-            lines[-1].append(place)
+        if first is not None and _middle(words[index]) <= first.bottom:
+            lines[-1].append(index)
         else:
-            lines.append([place])
-    return [place for line in lines for place in sorted(line, key=lambda each: words[each].box.left)]
+            lines.append([index])
+    return [index for line in lines for index in sorted(line, key=lambda index: words[index].box.left)]
 
 
 def _middle(word: Word) -> float:
@@ -134,13 +134,13 @@ def looks(text: str) -> list[float]:
     >>> looks("Date:")
     [1.0, 0.0, 0.0, 0.2, 1.0, 0.0, 0.0, 0.5]
     """
-    letters = [each for each in text if each.isalpha()]
+    letters = [character for character in text if character.isalpha()]
     size = max(1, len(text))
     return [
         float(text[:1].isupper()),
-        float(len(letters) > 1 and all(each.isupper() for each in letters)),
-        sum(each.isdigit() for each in text) / size,
-        sum(not each.isalnum() for each in text) / size,
+        float(len(letters) > 1 and all(character.isupper() for character in letters)),
+        sum(character.isdigit() for character in text) / size,
+        sum(not character.isalnum() for character in text) / size,
         float(text.endswith(":")),
         float(text.endswith((".", ","))),
         float(text.startswith(("(", "[", "☐", "•", "-", "_"))),
@@ -150,20 +150,20 @@ def looks(text: str) -> list[float]:
 
 def collate_forms(forms: Sequence[FormFeatures]) -> FormBatch:
     """Put forms into one batch."""
-    blocks = pad_sequence([each.block for each in forms], batch_first=True, padding_value=-1)
+    blocks = pad_sequence([form.block for form in forms], batch_first=True, padding_value=-1)
     mask = blocks >= 0
     return FormBatch(
         tuple(forms),
-        pad_sequence([each.vectors for each in forms], batch_first=True),
-        pad_sequence([each.boxes for each in forms], batch_first=True),
-        pad_sequence([each.looks for each in forms], batch_first=True),
-        pad_sequence([each.label for each in forms], batch_first=True, padding_value=NO_LABEL),
+        pad_sequence([form.vectors for form in forms], batch_first=True),
+        pad_sequence([form.boxes for form in forms], batch_first=True),
+        pad_sequence([form.looks for form in forms], batch_first=True),
+        pad_sequence([form.label for form in forms], batch_first=True, padding_value=NO_LABEL),
         (blocks[:, :, None] == blocks[:, None, :]) & mask[:, :, None] & mask[:, None, :],
         mask,
     )
 
 
-def varied(form: FormFeatures, *, shift: float = 0.02, jitter: float = 7e-4) -> FormFeatures:
+def vary(form: FormFeatures, *, shift: float = 0.02, jitter: float = 7e-4) -> FormFeatures:
     """Stretch and move the page by normal ``shift`` and every edge of a box by normal ``jitter``, in page lengths.
 
     So a network does not learn the few pages that there are by heart. PyTorch's random numbers decide.
@@ -183,19 +183,19 @@ def word_vectors(texts: Sequence[Sequence[str]], encoder: Encoder) -> list[Tenso
     """
     encoder.eval()
     featurizer = Featurizer(encoder.tokenizer, relations=(), entity_types=())
-    found: dict[int, Tensor] = {}
-    by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))  # neighbours need little padding
+    by_text: dict[int, Tensor] = {}
+    by_length = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # neighbours need little padding
     for start in range(0, len(by_length), TEXTS_AT_ONCE):
         part = by_length[start : start + TEXTS_AT_ONCE]
-        documents = [Document(str(number), (tuple(texts[number]),), (), ()) for number in part]
+        documents = [Document(str(index), (tuple(texts[index]),), (), ()) for index in part]
         states = encoder(collate(featurizer(documents))).states
-        for number, row in zip(part, states, strict=True):
-            counts = torch.tensor([len(each) for each in encoder.tokenizer.pieces(texts[number])])
+        for index, row in zip(part, states, strict=True):
+            counts = torch.tensor([len(pieces) for pieces in encoder.tokenizer.pieces(texts[index])])
             word = torch.repeat_interleave(torch.arange(len(counts)), counts)
             before = len(encoder.tokenizer.prefix)
             sums = row.new_zeros(len(counts), row.shape[-1]).index_add(0, word, row[before : before + len(word)])
-            found[number] = sums / counts.clamp(min=1)[:, None]
-    return [found[number] for number in range(len(texts))]
+            by_text[index] = sums / counts.clamp(min=1)[:, None]
+    return [by_text[index] for index in range(len(texts))]
 
 
 def pretrained_vectors(
@@ -204,14 +204,14 @@ def pretrained_vectors(
     """Return the word vectors of a pretrained encoder by name or folder; kept in ``folder``, they are computed once."""
     if folder is None:
         return word_vectors(texts, PretrainedEncoder.load(name))
-    asked = json.dumps([os.fspath(name), [list(each) for each in texts]]).encode()
-    file = folder / f"{hashlib.sha256(asked).hexdigest()[:24]}.safetensors"
+    request = json.dumps([os.fspath(name), [list(text) for text in texts]]).encode()
+    file = folder / f"{hashlib.sha256(request).hexdigest()[:24]}.safetensors"
     if not file.exists():
         vectors = torch.cat(word_vectors(texts, PretrainedEncoder.load(name)))
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(file, safetensors.torch.save({"vectors": vectors}))
     kept = safetensors.torch.load(read_bytes(file))["vectors"]
-    return list(torch.split(kept, [len(each) for each in texts]))
+    return list(torch.split(kept, [len(text) for text in texts]))
 
 
 GEOMETRY = 12
@@ -245,8 +245,8 @@ def pair_geometry(boxes: Tensor) -> Tensor:
     along = torch.maximum(left[:, None, :], left[:, :, None]) - torch.minimum(right[:, None, :], right[:, :, None])
     down = torch.maximum(top[:, None, :], top[:, :, None]) - torch.minimum(bottom[:, None, :], bottom[:, :, None])
     dy = offset(y)
-    place = torch.arange(boxes.shape[1], device=boxes.device, dtype=boxes.dtype)
-    steps = (place[None, :] - place[:, None]).expand_as(dy)
+    position = torch.arange(boxes.shape[1], device=boxes.device, dtype=boxes.dtype)
+    steps = (position[None, :] - position[:, None]).expand_as(dy)
     features = [
         4 * offset(left),
         4 * offset(right),
@@ -351,8 +351,8 @@ class FormNetwork(nn.Module):
         states = self.dropout(self.norm(self.words(batch.vectors) + self.layout(seen)))
         bias = self.bias(geometry).permute(0, 3, 1, 2)
         bias = bias.masked_fill(~batch.mask[:, None, None, :], -torch.inf)
-        for number, layer in enumerate(self.attention):
-            states = layer(states, bias[:, number * self.heads : (number + 1) * self.heads])
+        for index, layer in enumerate(self.attention):
+            states = layer(states, bias[:, index * self.heads : (index + 1) * self.heads])
         states = self.last(states)
         return FormOutput(self._pairs(states, geometry), self.labels(states))
 

@@ -38,11 +38,11 @@ from rulewright.papers.logicmp.blocks import (
     Blocks,
     FloatArray,
     best_threshold,
-    block_counts,
     block_figures,
     block_intervals,
     blocks_above,
     compare_blocks,
+    count_blocks,
 )
 from rulewright.papers.logicmp.form_network import (
     FormBatch,
@@ -53,7 +53,7 @@ from rulewright.papers.logicmp.form_network import (
     form_features,
     form_losses,
     pretrained_vectors,
-    varied,
+    vary,
 )
 from rulewright.papers.report_page import new_figure
 from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingResult, TrainingSettings
@@ -119,7 +119,7 @@ class FormSystem(nn.Module):
         self, forms: Sequence[FormFeatures], *, label_weight: float, penalty_weight: float
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """``L = L_pairs + λ_l · L_labels + λ_p · penalty``, and its parts."""
-        batch = collate_forms([varied(each) for each in forms])
+        batch = collate_forms([vary(form) for form in forms])
         output: FormOutput = self(batch)
         parts = form_losses(output, batch)
         total = parts["pairs"] + label_weight * parts["labels"]
@@ -130,8 +130,8 @@ class FormSystem(nn.Module):
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a system says of forms: log-odds ``[N, N]`` of pairs and the label of each word."""
+class FormPredictions:
+    """What a system predicts for forms: log-odds ``[N, N]`` of pairs and the label of each word."""
 
     logits: tuple[FloatArray, ...]
     labels: tuple[Any, ...]
@@ -145,7 +145,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
     truths = _truths(task.test)
     rows: dict[str, Any] = {}
     counts: dict[str, FloatArray] = {}
-    pictured = _pictured(task.test)
+    pictured = _choose_picture(task.test)
     matrices = {"truth": collate_forms([task.test[pictured]]).coexist[0].numpy()}
     systems: dict[str, tuple[FormSystem, TrainingResult]] = {}
     for variant in settings["variants"]:
@@ -154,19 +154,21 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
         trained = VARIANTS[variant]
         if trained not in systems:
             system = build_system(trained, task, settings, seed=seed)
-            systems[trained] = (system, _trained(system, trained, task, settings, seed, folder, tell))
+            systems[trained] = (system, _train(system, trained, task, settings, seed, folder, tell))
         system, result = systems[trained]
         if variant in BEHIND:
             system = with_layer(system, task.selection, settings, tell)
-        selected, said = say(system, task.selection), say(system, task.test)
-        counts[variant] = _counted(said, truths, settings["threshold"])
-        held_out = _counted(selected, _truths(task.selection), settings["threshold"])
+        selected, predicted = predict_forms(system, task.selection), predict_forms(system, task.test)
+        counts[variant] = _count_blocks(predicted, truths, settings["threshold"])
+        held_out = _count_blocks(selected, _truths(task.selection), settings["threshold"])
         chosen, _ = best_threshold(selected.logits, selected.labels, _truths(task.selection), settings["thresholds"])
-        tuned = _counted(said, truths, chosen)
+        tuned = _count_blocks(predicted, truths, chosen)
         rows[variant] = {
             **_figures(counts[variant].sum(axis=0, keepdims=True)),
             "intervals": {
-                name: list(each) for name, each in block_intervals(counts[variant]).items() if not np.isnan(each[0])
+                name: list(bounds)
+                for name, bounds in block_intervals(counts[variant]).items()
+                if not np.isnan(bounds[0])
             },
             "selection": _figures(held_out.sum(axis=0, keepdims=True)),
             "tuned": {"threshold": chosen, **_figures(tuned.sum(axis=0, keepdims=True))},
@@ -175,7 +177,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
         full, tuned_full = rows[variant]["full"], rows[variant]["tuned"]["full"]
         tell(f"{variant}: F1 {full:.4f}, at the threshold {chosen} {tuned_full:.4f}")
         if variant in PICTURED:
-            matrices[variant] = 1 / (1 + np.exp(-said.logits[pictured]))
+            matrices[variant] = 1 / (1 + np.exp(-predicted.logits[pictured]))
     _draw(folder, matrices, task.test[pictured].name, tell)
     return {
         "experiment": experiment.name,
@@ -185,13 +187,13 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
         "rows": rows,
         "columns": list(block_figures(np.zeros((0, len(COUNTS))))),
         "against_plain": {
-            name: {figure: each.as_dict() for figure, each in compare_blocks(found, counts["plain"]).items()}
-            for name, found in counts.items()
+            name: {figure: compared.as_dict() for figure, compared in compare_blocks(table, counts["plain"]).items()}
+            for name, table in counts.items()
             if name != "plain" and "plain" in counts
         },
-        "names": [each.name for each in task.test],
+        "names": [form.name for form in task.test],
         "count_columns": list(COUNTS),
-        "counts": {name: found.astype(int).tolist() for name, found in counts.items()},
+        "counts": {name: table.astype(int).tolist() for name, table in counts.items()},
         "paper": settings.get("paper"),
     }
 
@@ -201,18 +203,18 @@ def load_task(name: str, *, encoder: str, order: Any) -> FormTask:
     forms = funsd.read(locate(name))
     vectors = partial(pretrained_vectors, name=encoder, folder=cache_folder() / "vectors")
     features = form_features(forms, vectors, order=order)
-    train = [each for each, form in zip(features, forms, strict=True) if form.split == "train"]
-    test = [each for each, form in zip(features, forms, strict=True) if form.split == "test"]
+    train = [tensors for tensors, form in zip(features, forms, strict=True) if form.split == "train"]
+    test = [tensors for tensors, form in zip(features, forms, strict=True) if form.split == "test"]
     return split_task(train, test)
 
 
 def split_task(train: Sequence[FormFeatures], test: Sequence[FormFeatures]) -> FormTask:
     """Hold out every tenth form by name."""
-    ordered = sorted(train, key=lambda each: each.name)
-    place, each_of = HELD_OUT
+    ordered = sorted(train, key=lambda form: form.name)
+    first, step = HELD_OUT
     return FormTask(
-        tuple(form for number, form in enumerate(ordered) if number % each_of != place),
-        tuple(ordered[place::each_of]),
+        tuple(form for index, form in enumerate(ordered) if index % step != first),
+        tuple(ordered[first::step]),
         tuple(test),
     )
 
@@ -240,17 +242,17 @@ def with_layer(
     best, chosen = -1.0, system
     for weight, iterations in product(settings["layer_weights"], settings["layer_iterations"]):
         layer = LogicLayer(rules, iterations=iterations, initial_weight=weight)
-        found = FormSystem(system.network, layer)
-        counts = _counted(say(found, forms), truths, settings["threshold"])
+        candidate = FormSystem(system.network, layer)
+        counts = _count_blocks(predict_forms(candidate, forms), truths, settings["threshold"])
         full = _full(counts)
         if full > best:
-            best, chosen = full, found
-            told = f"the layer of weight {weight} and {iterations} iterations gives F1 {full:.4f} on held-out forms"
-    tell(told)
+            best, chosen = full, candidate
+            message = f"the layer of weight {weight} and {iterations} iterations gives F1 {full:.4f} on held-out forms"
+    tell(message)
     return chosen
 
 
-def _trained(
+def _train(
     system: FormSystem,
     variant: str,
     task: FormTask,
@@ -264,7 +266,7 @@ def _trained(
     truths = _truths(task.selection)
 
     def score() -> float:
-        counts = _counted(say(system, task.selection), truths, settings["threshold"])
+        counts = _count_blocks(predict_forms(system, task.selection), truths, settings["threshold"])
         return _full(counts)
 
     def losses(batch: Sequence[FormFeatures], position: StepPosition) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
@@ -280,9 +282,9 @@ def _trained(
         system,
         task.training,
         losses,
-        lengths=[each.words for each in task.training],
+        lengths=[form.words for form in task.training],
         settings=options,
-        identity={"variant": variant, **{name: each for name, each in settings.items() if name not in UNTRAINED}},
+        identity={"variant": variant, **{name: value for name, value in settings.items() if name not in UNTRAINED}},
         score=score,
         folder=folder / variant,
         progress=report,
@@ -290,20 +292,20 @@ def _trained(
 
 
 @torch.no_grad()
-def say(system: FormSystem, forms: Sequence[FormFeatures]) -> Said:
-    """Ask a system about forms, one at a time."""
+def predict_forms(system: FormSystem, forms: Sequence[FormFeatures]) -> FormPredictions:
+    """Run a system on forms, one at a time."""
     system.eval()
     outputs = [system(collate_forms([form])) for form in forms]
-    return Said(
-        tuple(each.coexist[0].double().numpy() for each in outputs),
-        tuple(each.labels[0].argmax(-1).numpy() for each in outputs),
+    return FormPredictions(
+        tuple(output.coexist[0].double().numpy() for output in outputs),
+        tuple(output.labels[0].argmax(-1).numpy() for output in outputs),
     )
 
 
-def _counted(said: Said, truths: Sequence[Blocks], threshold: float) -> FloatArray:
+def _count_blocks(predicted: FormPredictions, truths: Sequence[Blocks], threshold: float) -> FloatArray:
     """Count the blocks of each form that are right, where a pair coexists above a threshold."""
-    found = zip(said.logits, said.labels, truths, strict=True)
-    return np.array([block_counts(blocks_above(logits, labels, threshold), truth) for logits, labels, truth in found])
+    rows = zip(predicted.logits, predicted.labels, truths, strict=True)
+    return np.array([count_blocks(blocks_above(logits, labels, threshold), truth) for logits, labels, truth in rows])
 
 
 def _full(counts: FloatArray) -> float:
@@ -311,29 +313,29 @@ def _full(counts: FloatArray) -> float:
 
 
 def _truths(forms: Sequence[FormFeatures]) -> list[Blocks]:
-    return [Blocks(each.block.numpy(), each.label.numpy()) for each in forms]
+    return [Blocks(form.block.numpy(), form.label.numpy()) for form in forms]
 
 
 def _figures(counts: FloatArray) -> dict[str, float | None]:
-    found = {name: float(value[0]) for name, value in block_figures(counts).items()}
-    return {name: None if np.isnan(value) else value for name, value in found.items()}
+    values = {name: float(value[0]) for name, value in block_figures(counts).items()}
+    return {name: None if np.isnan(value) else value for name, value in values.items()}
 
 
 def _training_figures(system: FormSystem, result: TrainingResult) -> dict[str, Any]:
-    own = [] if system.layer is None else [each.detach().flatten().tolist() for each in system.layer.parameters()]
+    own = [] if system.layer is None else [weights.detach().flatten().tolist() for weights in system.layer.parameters()]
     return {
-        "parameters": sum(each.numel() for each in system.parameters()),
+        "parameters": sum(weights.numel() for weights in system.parameters()),
         "rule_weights": [value for values in own for value in values],
         "iterations": None if system.layer is None else system.layer.iterations,
         "epochs": len(result.history),
         "best_epoch": result.best_epoch,
-        "seconds_per_epoch": round(float(np.mean([each.seconds for each in result.history])), 2),
+        "seconds_per_epoch": round(float(np.mean([epoch.seconds for epoch in result.history])), 2),
     }
 
 
-def _pictured(forms: Sequence[FormFeatures]) -> int:
+def _choose_picture(forms: Sequence[FormFeatures]) -> int:
     """The form with the most long blocks, the first of equals."""
-    long = [int((torch.bincount(each.block) > LONG).sum()) for each in forms]
+    long = [int((torch.bincount(form.block) > LONG).sum()) for form in forms]
     return long.index(max(long))
 
 

@@ -1,7 +1,7 @@
 """LogicMP's table on graphs: Markov logic over Smoke, Kinship, UW-CSE and Cora, by AUC-PR of the queries.
 
 Options of the network are chosen by observed facts alone: of one predicate after the other all facts are hidden, as
-they are of the predicates that are asked for, and inferred from all others (`rulewright.papers.logicmp.selection`). One
+they are of the queried predicates, and inferred from all others (`rulewright.papers.logicmp.selection`). One
 choice holds for all parts of a set. The queries' labels are looked at once, for the figures.
 """
 
@@ -49,10 +49,13 @@ def iteration_costs(rules: RuleSet, kb: KnowledgeBase, *, seed: int) -> dict[str
     """Return seconds an iteration over the whole open world for each way of sending messages."""
     facts = GroundFacts(kb, declare_types(rules, kb))
     world = facts.worlds()[0]
-    domains = {kind: kb.domains[kind].labels_of(ids).tolist() for kind, ids in world.items()}
-    logits = {name: torch.zeros([len(world[kind]) for kind in each.types]) for name, each in facts.declared.items()}
+    domains = {type_name: kb.domains[type_name].labels_of(ids).tolist() for type_name, ids in world.items()}
+    logits = {
+        name: torch.zeros([len(world[type_name]) for type_name in declared.types])
+        for name, declared in facts.declared.items()
+    }
     evidence = facts.evidence(world)
-    found: dict[str, Any] = {}
+    seconds: dict[str, Any] = {}
     for name, optimize, share in (
         ("contractions, ordered and shared", True, True),
         ("contractions, ordered", True, False),
@@ -64,10 +67,10 @@ def iteration_costs(rules: RuleSet, kb: KnowledgeBase, *, seed: int) -> dict[str
             flops = layer.plan().flops
             if flops > MOST_FLOPS:
                 raise MemoryLimitError(f"{flops:.1e} operations an iteration would take too long")
-            found[name] = _seconds(partial(layer, logits, evidence))
+            seconds[name] = _seconds(partial(layer, logits, evidence))
         except MemoryLimitError as error:
-            found[name] = None
-            found[f"{name}: why not"] = str(error)
+            seconds[name] = None
+            seconds[f"{name}: why not"] = str(error)
     layer = LogicLayer(facts.rules, domains, 1)
     plan = layer.plan()
     clauses = [
@@ -85,10 +88,10 @@ def iteration_costs(rules: RuleSet, kb: KnowledgeBase, *, seed: int) -> dict[str
     ):
         start = perf_counter()
         for probabilities in sample:
-            for place in range(len(probabilities)):
-                message(probabilities, place)
-        found[name] = (perf_counter() - start) / GROUNDINGS * groundings
-    return {"groundings": groundings, "seconds": found}
+            for position in range(len(probabilities)):
+                message(probabilities, position)
+        seconds[name] = (perf_counter() - start) / GROUNDINGS * groundings
+    return {"groundings": groundings, "seconds": seconds}
 
 
 def _seconds(call: Any) -> float:
@@ -101,20 +104,22 @@ def _seconds(call: Any) -> float:
     return best
 
 
-def _one_premise(false: list[float], place: int) -> float:
+def _one_premise(false: list[float], position: int) -> float:
     """Return a clause's message to one of its atoms: how probable it is that all other literals are false."""
-    return prod(each for other, each in enumerate(false) if other != place)
+    return prod(probability for other, probability in enumerate(false) if other != position)
 
 
-def _all_assignments(false: list[float], place: int) -> float:
+def _all_assignments(false: list[float], position: int) -> float:
     """Return the same as the difference of two expectations over all assignments of the other atoms."""
-    others = [each for other, each in enumerate(false) if other != place]
+    others = [probability for other, probability in enumerate(false) if other != position]
     totals = []
-    for mine in (True, False):
+    for own in (True, False):
         total = 0.0
         for values in product((False, True), repeat=len(others)):
-            weight = prod(1 - each if value else each for each, value in zip(others, values, strict=True))
-            total += weight * (mine or any(values))
+            weight = prod(
+                1 - probability if value else probability for probability, value in zip(others, values, strict=True)
+            )
+            total += weight * (own or any(values))
         totals.append(total)
     return totals[0] - totals[1]
 
@@ -145,7 +150,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
             lambda options=options: _figures(parts, gold, options, settings),  # type: ignore[misc]
         )
         tell(f"{variant}: AUC-PR {rows[variant]['auc_pr']:.4f}")
-    found = {
+    figures = {
         "experiment": experiment.name,
         "title": experiment.title,
         "seed": seed,
@@ -155,11 +160,11 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
         "paper": settings.get("paper"),
     }
     if settings["iterations_compared"]:
-        found["iterations"] = _iterations(parts, gold, _options("layer", chosen, settings, seed), settings)
+        figures["iterations"] = _iterations(parts, gold, _options("layer", chosen, settings, seed), settings)
     if settings["costs"] is not None and settings["costs"]:
-        label, kb, rules = next(each for each in parts if each[0] == settings["costs"])
-        found["costs"] = {"part": label, **iteration_costs(rules, kb, seed=seed)}
-    return found
+        label, kb, rules = next(part for part in parts if part[0] == settings["costs"])
+        figures["costs"] = {"part": label, **iteration_costs(rules, kb, seed=seed)}
+    return figures
 
 
 def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -168,14 +173,14 @@ def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         saved: dict[str, Any] = json.loads(read_text(path))
         return saved
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = make()
-    write_text(path, json.dumps(found, indent=1))
-    return found
+    made = make()
+    write_text(path, json.dumps(made, indent=1))
+    return made
 
 
 def _select(parts: list[Part], settings: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Compare all candidates on all parts and choose by `first_within_error`. The seed of the split is always 0."""
-    candidates = [dict(each) for each in settings["candidates"]]
+    candidates = [dict(candidate) for candidate in settings["candidates"]]
     scores: list[dict[str, Any]] = []
     for candidate in candidates:
         options = {**settings["options"], **candidate}
@@ -185,7 +190,7 @@ def _select(parts: list[Part], settings: Mapping[str, Any], tell: Tell) -> dict[
             by_part[label] = mean(hidden_score(rules, kb, name, options, share=settings["hidden"]) for name in names)
         scores.append({"candidate": candidate, "score": mean(by_part.values()), "by_part": by_part})
         tell(f"hidden facts: {scores[-1]['score']:.4f} {candidate}")
-    chosen = first_within_error([[*each["by_part"].values()] for each in scores])
+    chosen = first_within_error([[*row["by_part"].values()] for row in scores])
     return {"chosen": candidates[chosen], "scores": scores}
 
 
@@ -216,8 +221,8 @@ def _scored(
     given = {name: value for name, value in options.items() if name != "rules"}
     statements = rules if options.get("rules", True) else RuleSet([], predicates=rules.predicates)
     model = MarkovLogic(statements, **given).fit(kb)
-    found = model.predict(queries)
-    atoms = {(each.predicate, tuple(map(str, each.args))): each.logit for each in found}
+    answers = model.predict(queries)
+    atoms = {(answer.predicate, tuple(map(str, answer.args))): answer.logit for answer in answers}
     return evaluate_classification(atoms, queries), model
 
 
@@ -227,10 +232,10 @@ def _figures(
     by_part: dict[str, Any] = {}
     for label, kb, rules in parts:
         start = perf_counter()
-        found, model = _scored(rules, kb, gold[label], options)
-        settled = [str(each) for each in model.convergence_]
-        by_part[label] = {**found.as_dict(), "seconds": perf_counter() - start, "convergence": settled}
-    return {"auc_pr": mean(each["auc_pr"] for each in by_part.values()), "parts": by_part}
+        scores, model = _scored(rules, kb, gold[label], options)
+        settled = [str(row) for row in model.convergence_]
+        by_part[label] = {**scores.as_dict(), "seconds": perf_counter() - start, "convergence": settled}
+    return {"auc_pr": mean(row["auc_pr"] for row in by_part.values()), "parts": by_part}
 
 
 def _iterations(

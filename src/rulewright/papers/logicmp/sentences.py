@@ -1,4 +1,4 @@
-"""Sentences for a tagger: words, characters, case and gold labels as numbers, and padded batches of them."""
+"""Sentences for a tagger: words, characters, case and gold labels as indices, and padded batches of them."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def find_lists(tokens: Sequence[str], *, min_items: int = MIN_ITEMS) -> tuple[tu
     (((2, 3), (7, 8), (12, 13)), ((4, 5), (9, 10), (14, 15)))
     """
     tokens = list(tokens)
-    found: list[tuple[tuple[int, int], ...]] = []
-    position = _after_place(tokens)
+    lists: list[tuple[tuple[int, int], ...]] = []
+    position = _skip_place(tokens)
     while position < len(tokens):
-        items, after = _items(tokens, position)
+        items, after = _read_items(tokens, position)
         if len(items) < min_items:  # its first item may still hold a list, in its brackets
             position += 1
             continue
         position = after
-        found.append(tuple((item.start, item.end) for item in items))
+        lists.append(tuple((item.start, item.end) for item in items))
         inner = [item.bracketed for item in items if item.bracketed]
         if len(inner) >= min_items:
-            found.append(tuple(inner))
-    return tuple(found)
+            lists.append(tuple(inner))
+    return tuple(lists)
 
 
 def same_list(tokens: Sequence[str], *, min_items: int = MIN_ITEMS) -> Tensor:
@@ -85,43 +85,43 @@ def same_list(tokens: Sequence[str], *, min_items: int = MIN_ITEMS) -> Tensor:
     together = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
     for spans in find_lists(tokens, min_items=min_items):
         item = torch.full((len(tokens),), -1)
-        for number, (start, end) in enumerate(spans):
+        for index, (start, end) in enumerate(spans):
             for position in range(start, end):
                 if _is_capitalised(tokens[position]):
-                    item[position] = number
+                    item[position] = index
         together |= (item[:, None] != item) & (item[:, None] >= 0) & (item >= 0)
     return together
 
 
-def _items(tokens: Sequence[str], position: int) -> tuple[list[Item], int]:
+def _read_items(tokens: Sequence[str], position: int) -> tuple[list[Item], int]:
     """Return the items of the list at ``position``, none where it is incomplete, and where it ends."""
     items: list[Item] = []
     end, ended = position, False
-    while not ended and (read := _item(tokens, position)) is not None:
+    while not ended and (read := _read_item(tokens, position)) is not None:
         item, end = read
         items.append(item)
         position = end + (end < len(tokens) and tokens[end] in COMMAS)
-        if position < len(tokens) and tokens[position] in CONJUNCTIONS and (last := _item(tokens, position + 1)):
+        if position < len(tokens) and tokens[position] in CONJUNCTIONS and (last := _read_item(tokens, position + 1)):
             return [*items, last[0]], last[1]
         ended = position == end and not (end < len(tokens) and NUMBER.fullmatch(tokens[end]))
     complete = position >= len(tokens) or (position == end and tokens[end] in CLOSING)
     return items if complete else [], end
 
 
-def _item(tokens: Sequence[str], position: int) -> tuple[Item, int] | None:
+def _read_item(tokens: Sequence[str], position: int) -> tuple[Item, int] | None:
     if position < len(tokens) and NUMBER.fullmatch(tokens[position]):
         position += 1
     end = _name_end(tokens, position)
     if end == position or tokens[end : end + 1] == ["'s"]:
         return None
     start, bracketed = position, None
-    position = _after_figures(tokens, end)
+    position = _skip_figures(tokens, end)
     if position < len(tokens) and tokens[position] == "(" and ")" in tokens[position:]:
         close = tokens.index(")", position)
         inner = _name_end(tokens, position + 1)
         if position + 1 < inner == close:
             bracketed = (position + 1, inner)
-        position = _after_figures(tokens, close + 1)
+        position = _skip_figures(tokens, close + 1)
     return Item(start, end, bracketed), position
 
 
@@ -136,13 +136,13 @@ def _name_end(tokens: Sequence[str], start: int) -> int:
     return end
 
 
-def _after_figures(tokens: Sequence[str], position: int) -> int:
+def _skip_figures(tokens: Sequence[str], position: int) -> int:
     while position < len(tokens) and FIGURE.fullmatch(tokens[position]) and not NUMBER.fullmatch(tokens[position]):
         position += 1
     return position
 
 
-def _after_place(tokens: Sequence[str]) -> int:
+def _skip_place(tokens: Sequence[str]) -> int:
     if not tokens or tokens[0].lower() not in PLACING:
         return 0
     end = _name_end(tokens, 1)
@@ -165,7 +165,7 @@ Pieces = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentenceFeatures:
-    """A sentence of N words as numbers; ``pairs [2, P]`` are the pairs of tokens in one list."""
+    """A sentence of N words as indices; ``pairs [2, P]`` are the pairs of tokens in one list."""
 
     sentence: Sentence
     words: Tensor  # [N]
@@ -198,9 +198,9 @@ class SentenceBatch:
 
 
 class SentenceFeaturizer:
-    """Turns sentences into numbers.
+    """Turns sentences into indices.
 
-    Words are known in lower case with every digit as 0; all others share a number. ``pieces`` gives the subwords of
+    Words are known in lower case with every digit as 0; all others share an index. ``pieces`` gives the subwords of
     words, for a tagger with pretrained subword vectors.
     """
 
@@ -216,9 +216,9 @@ class SentenceFeaturizer:
     ) -> None:
         self.classes, self.words, self.characters = tuple(classes), tuple(words), tuple(characters)
         self.pieces, self.min_items = pieces, min_items
-        self._class = {name: number for number, name in enumerate(self.classes)}
-        self._word = {word: FIRST + number for number, word in enumerate(self.words)}
-        self._character = {sign: FIRST + number for number, sign in enumerate(self.characters)}
+        self._class = {name: index for index, name in enumerate(self.classes)}
+        self._word = {word: FIRST + index for index, word in enumerate(self.words)}
+        self._character = {sign: FIRST + index for index, sign in enumerate(self.characters)}
         self.rare = torch.zeros(FIRST + len(self.words), dtype=torch.bool)
         self.rare[[self._word[word] for word in rare]] = True
         self._form: dict[str, int] = {}
@@ -249,9 +249,9 @@ class SentenceFeaturizer:
         )
 
     def features(self, sentences: Sequence[Sentence]) -> list[SentenceFeatures]:
-        """Return the numbers of sentences."""
+        """Return the indices of sentences."""
         self._learn_forms({token for sentence in sentences for token in sentence.tokens})
-        return [self._features(sentence) for sentence in sentences]
+        return [self._make_features(sentence) for sentence in sentences]
 
     def collate(self, sentences: Sequence[SentenceFeatures]) -> SentenceBatch:
         """Put sentences into one batch; what is written alike is embedded once."""
@@ -259,27 +259,27 @@ class SentenceFeaturizer:
         def padded(parts: Sequence[Tensor]) -> Tensor:
             return pad_sequence(list(parts), batch_first=True)
 
-        lengths = torch.tensor([len(each.words) for each in sentences])
-        forms, form = torch.unique(padded([each.forms for each in sentences]), return_inverse=True)
-        subwords = [self._form_pieces[each] for each in forms.tolist()]
+        lengths = torch.tensor([len(sentence.words) for sentence in sentences])
+        forms, form = torch.unique(padded([sentence.forms for sentence in sentences]), return_inverse=True)
+        subwords = [self._form_pieces[index] for index in forms.tolist()]
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         together = torch.zeros(*mask.shape, mask.shape[1], dtype=torch.bool)
-        for row, each in enumerate(sentences):
-            together[row, each.pairs[0], each.pairs[1]] = True
+        for row, sentence in enumerate(sentences):
+            together[row, sentence.pairs[0], sentence.pairs[1]] = True
         return SentenceBatch(
             sentences=tuple(sentences),
-            words=padded([each.words for each in sentences]),
-            cases=padded([each.cases for each in sentences]),
+            words=padded([sentence.words for sentence in sentences]),
+            cases=padded([sentence.cases for sentence in sentences]),
             form=form,
-            characters=padded([self._form_characters[each] for each in forms.tolist()]),
+            characters=padded([self._form_characters[index] for index in forms.tolist()]),
             pieces=torch.cat(subwords),
             piece_starts=torch.from_numpy(np.cumsum([0, *map(len, subwords[:-1])])),
-            labels=padded([each.labels for each in sentences]),
+            labels=padded([sentence.labels for sentence in sentences]),
             mask=mask,
             same_list=together,
         )
 
-    def _features(self, sentence: Sentence) -> SentenceFeatures:
+    def _make_features(self, sentence: Sentence) -> SentenceFeatures:
         tokens = sentence.tokens
         if not tokens:
             raise DataError("a sentence has no tokens")
@@ -317,7 +317,7 @@ def normal_form(token: str) -> str:
 
 
 def case_of(token: str) -> int:
-    """Return how a token is written, as a place in `CASES`.
+    """Return how a token is written, as an index in `CASES`.
 
     >>> [CASES[case_of(token)] for token in ("EU", "Peter", "McRae", "lamb", "1996-08-22", "4th", ".")]
     ['upper', 'capitalised', 'mixed', 'lower', 'figures', 'with_figures', 'other']

@@ -118,23 +118,23 @@ class BothWays(nn.Module):
 
     def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """Return the states of both directions, side by side."""
-        place = reversed_places(mask)
-        to_the_left = _picked(self.left(_picked(inputs, place))[0], place)
+        positions = reversed_positions(mask)
+        to_the_left = _gather_words(self.left(_gather_words(inputs, positions))[0], positions)
         return torch.cat([self.right(inputs)[0], to_the_left], -1)
 
 
-def reversed_places(mask: Tensor) -> Tensor:
-    """Return, for each place of a sentence, the place at the same distance from its other end; padding stays.
+def reversed_positions(mask: Tensor) -> Tensor:
+    """Return, for each position in a sentence, the one at the same distance from its other end; padding stays.
 
-    >>> reversed_places(torch.tensor([[True, True, True, False]])).tolist()
+    >>> reversed_positions(torch.tensor([[True, True, True, False]])).tolist()
     [[2, 1, 0, 3]]
     """
-    place = torch.arange(mask.shape[1]).expand_as(mask)
-    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)
+    positions = torch.arange(mask.shape[1]).expand_as(mask)
+    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - positions, positions)
 
 
-def _picked(values: Tensor, place: Tensor) -> Tensor:
-    return values.gather(1, place[..., None].expand(-1, -1, values.shape[-1]))
+def _gather_words(values: Tensor, positions: Tensor) -> Tensor:
+    return values.gather(1, positions[..., None].expand(-1, -1, values.shape[-1]))
 
 
 class LinearChainCRF(nn.Module):
@@ -164,9 +164,9 @@ class LinearChainCRF(nn.Module):
         [4.0]
         """
         forward = self.first + logits[:, 0]
-        for place in range(1, logits.shape[1]):
-            step = torch.logsumexp(forward[:, :, None] + self.transitions, 1) + logits[:, place]
-            forward = torch.where(mask[:, place, None], step, forward)
+        for position in range(1, logits.shape[1]):
+            step = torch.logsumexp(forward[:, :, None] + self.transitions, 1) + logits[:, position]
+            forward = torch.where(mask[:, position, None], step, forward)
         return torch.logsumexp(forward + self.last, 1)
 
     def score(self, logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -184,8 +184,8 @@ class LinearChainCRF(nn.Module):
         """Return ``p(y_t = k|x)``, ``[B, N, K]``, 0 in padding: the gradient of log Z. No gradient flows through."""
         with torch.enable_grad():
             unary = logits.detach().requires_grad_()
-            (found,) = torch.autograd.grad(self.log_partition(unary, mask).sum(), unary)
-        return found
+            (marginals,) = torch.autograd.grad(self.log_partition(unary, mask).sum(), unary)
+        return marginals
 
     def decode(self, logits: Tensor, mask: Tensor) -> Tensor:
         """Return the most probable labelling (Viterbi), ``[B, N]``, 0 in padding; of equals, the smaller label."""
@@ -193,10 +193,10 @@ class LinearChainCRF(nn.Module):
             best = self.first + logits[:, 0]
             stay = torch.arange(logits.shape[2]).expand_as(best)
             came_from = []
-            for place in range(1, logits.shape[1]):
+            for position in range(1, logits.shape[1]):
                 step, before = (best[:, :, None] + self.transitions).max(1)
-                real = mask[:, place, None]
-                best = torch.where(real, step + logits[:, place], best)
+                real = mask[:, position, None]
+                best = torch.where(real, step + logits[:, position], best)
                 came_from.append(torch.where(real, before, stay))
             label = (best + self.last).argmax(1)
             labels = [label]
@@ -389,20 +389,20 @@ class TaggingModel(nn.Module):
         """Return the tags of sentences by the name of the way the head found them."""
         featurizer = self.tagger.featurizer
         features = featurizer.features(sentences)
-        order = sorted(range(len(features)), key=lambda number: len(features[number].words))
-        found: dict[str, list[tuple[str, ...]]] = {}
+        order = sorted(range(len(features)), key=lambda index: len(features[index].words))
+        by_way: dict[str, list[tuple[str, ...]]] = {}
         was_training = self.training
         self.eval()
         with torch.no_grad():
             for start in range(0, len(order), DECODED_AT_ONCE):
-                numbers = order[start : start + DECODED_AT_ONCE]
-                batch = featurizer.collate([features[number] for number in numbers])
+                indices = order[start : start + DECODED_AT_ONCE]
+                batch = featurizer.collate([features[index] for index in indices])
                 for way, labels in self.head.decode(self.tagger(batch), batch).items():
-                    tags = found.setdefault(way, [()] * len(features))
-                    for number, row in zip(numbers, labels.tolist(), strict=True):
-                        tags[number] = tuple(featurizer.classes[label] for label in row[: len(features[number].words)])
+                    tags = by_way.setdefault(way, [()] * len(features))
+                    for index, row in zip(indices, labels.tolist(), strict=True):
+                        tags[index] = tuple(featurizer.classes[label] for label in row[: len(features[index].words)])
         self.train(was_training)
-        return {way: tuple(tags) for way, tags in found.items()}
+        return {way: tuple(tags) for way, tags in by_way.items()}
 
 
 def train_tagger(
@@ -423,7 +423,7 @@ def train_tagger(
     """
     if not sentences:
         raise DataError("there are no sentences to train on")
-    if any(not each.tags for each in sentences):
+    if any(not sentence.tags for sentence in sentences):
         raise DataError("a sentence to train on has no tags")
     features = model.tagger.featurizer.features(sentences)
 
@@ -437,7 +437,7 @@ def train_tagger(
         model,
         features,
         losses,
-        lengths=[len(each.words) for each in features],
+        lengths=[len(sentence.words) for sentence in features],
         settings=settings,
         identity={**_identity(model, sentences), **(identity or {})},
         score=lambda: score(model),
@@ -448,9 +448,9 @@ def train_tagger(
 
 def _identity(model: TaggingModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """What must be equal for a saved state to belong to this run."""
-    text = "\n".join(" ".join((*each.tokens, *each.tags)) for each in sentences)
+    text = "\n".join(" ".join((*sentence.tokens, *sentence.tags)) for sentence in sentences)
     return {
         "head": type(model.head).__name__,
-        "parameters": sum(each.numel() for each in model.parameters()),
+        "parameters": sum(weights.numel() for weights in model.parameters()),
         "sentences": hashlib.sha256(text.encode()).hexdigest()[:16],
     }

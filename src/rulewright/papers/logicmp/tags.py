@@ -97,7 +97,7 @@ def broken_adjacent(classes: Sequence[str]) -> Tensor:
             [1., 1., 0.],
             [0., 0., 1.]])
     """
-    sets = [adjacent_classes(name) for name in sorted({each[2:] for each in classes} - {""})]
+    sets = [adjacent_classes(category) for category in sorted({name[2:] for name in classes} - {""})]
     counts = [
         sum((first in before) != (second in after) for before, after in sets)
         for first, second in product(classes, repeat=2)
@@ -126,29 +126,29 @@ def entity_counts(predicted: TagSequences, sentences: Sequence[Sentence]) -> Flo
     """
     rows = []
     for tags, sentence in zip(predicted, sentences, strict=True):
-        found, gold = set(spans(tags)), set(spans(sentence.tags))
-        rows.append((len(found & gold), len(found), len(gold)))
+        predicted_spans, gold = set(spans(tags)), set(spans(sentence.tags))
+        rows.append((len(predicted_spans & gold), len(predicted_spans), len(gold)))
     return np.array(rows, dtype=float).reshape(-1, 3)
 
 
-def scores(predicted: TagSequences, sentences: Sequence[Sentence], *, min_items: int) -> dict[str, Any]:
+def score_tags(predicted: TagSequences, sentences: Sequence[Sentence], *, min_items: int) -> dict[str, Any]:
     """Score tags on all sentences, and on those with a list; count pairs of adjacent labels that BIOES has not."""
     counts = entity_counts(predicted, sentences)
-    listed = np.array([bool(find_lists(each.tokens, min_items=min_items)) for each in sentences], dtype=bool)
-    (right, found, there), whole = counts.sum(0), _figures(counts.sum(0, keepdims=True))
+    listed = np.array([bool(find_lists(sentence.tokens, min_items=min_items)) for sentence in sentences], dtype=bool)
+    (right, given, wanted), whole = counts.sum(0), _figures(counts.sum(0, keepdims=True))
     return {
         "f1": float(whole["f1"][0]),
-        "precision": float(right / found) if found else 0.0,
-        "recall": float(right / there) if there else 0.0,
+        "precision": float(right / given) if given else 0.0,
+        "recall": float(right / wanted) if wanted else 0.0,
         "f1_lists": float(_figures(counts[listed].sum(0, keepdims=True))["f1"][0]),
         "list_sentences": int(listed.sum()),
         "broken_pairs": broken_pairs(predicted),
     }
 
 
-def compared(first: TagSequences, second: TagSequences, sentences: Sequence[Sentence]) -> dict[str, Any]:
+def compare_tags(first: TagSequences, second: TagSequences, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """Compare the F1 of two predictions by a paired bootstrap over documents."""
-    documents = np.array([each.document for each in sentences])
+    documents = np.array([sentence.document for sentence in sentences])
 
     def by_document(tags: TagSequences) -> FloatArray:
         total = np.zeros((documents.max() + 1, 3))
@@ -165,9 +165,11 @@ def broken_pairs(predicted: TagSequences) -> int:
     2
     """
     classes = bioes_classes({tag[2:] for tags in predicted for tag in tags} - {""})
-    number = {name: place for place, name in enumerate(classes)}
+    class_index = {name: index for index, name in enumerate(classes)}
     broken = (broken_adjacent(classes) > 0).tolist()
-    return sum(broken[number[before]][number[after]] for tags in predicted for before, after in pairwise(tags))
+    return sum(
+        broken[class_index[before]][class_index[after]] for tags in predicted for before, after in pairwise(tags)
+    )
 
 
 def _figures(sums: FloatArray) -> dict[str, FloatArray]:
@@ -203,7 +205,7 @@ class TaggingTask:
     @property
     def categories(self) -> tuple[str, ...]:
         """The categories of the names, in alphabetical order."""
-        return tuple(sorted({tag[2:] for each in self.training for tag in each.tags if tag != OUTSIDE}))
+        return tuple(sorted({tag[2:] for sentence in self.training for tag in sentence.tags if tag != OUTSIDE}))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -240,17 +242,17 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
     rows: dict[str, Any] = {}
     predicted: dict[str, Tags] = {}
     for variant in settings["variants"]:
-        outcome = _outcome(task, settings, variant, seed, folder / variant, tell)
+        outcome = _train_variant(task, settings, variant, seed, folder / variant, tell)
         for way, tags in outcome.test.items():
             name = f"{variant}_{way}" if way else variant
             predicted[name] = tags
             rows[name] = {
-                **scores(tags, task.test, min_items=settings["min_items"]),
+                **score_tags(tags, task.test, min_items=settings["min_items"]),
                 "selection_f1": _f1(outcome.selection[way], task.selection),
                 **_training_figures(outcome, way),
             }
     against_plain = {
-        name: compared(tags, predicted[PLAIN], task.test)
+        name: compare_tags(tags, predicted[PLAIN], task.test)
         for name, tags in predicted.items()
         if PLAIN in predicted and name != PLAIN
     }
@@ -272,10 +274,10 @@ def build_head(variant: str, task: TaggingTask, settings: Mapping[str, Any]) -> 
         PLAIN: lambda task, settings: TaggingHead(),
         "crf": lambda task, settings: ChainHead(len(task.classes)),
         "mean_field_crf": lambda task, settings: MeanFieldHead(len(task.classes), iterations=settings["iterations"]),
-        "slrelax": _penalised,
-        "logicdist": _distilled,
-        ADJACENT: lambda task, settings: _layered(task, settings, lists=False),
-        "layer_trained_list": lambda task, settings: _layered(task, settings, lists=True),
+        "slrelax": _make_penalised_head,
+        "logicdist": _make_distilled_head,
+        ADJACENT: lambda task, settings: _make_layer_head(task, settings, lists=False),
+        "layer_trained_list": lambda task, settings: _make_layer_head(task, settings, lists=True),
     }
     if variant not in makers:
         raise unknown_name("variant", variant, makers)
@@ -292,31 +294,31 @@ def build_tagger(task: TaggingTask, settings: Mapping[str, Any]) -> Tagger:
         pieces = encoder.tokenizer.pieces
         vectors = encoder.model.get_input_embeddings().weight  # type: ignore[operator]  # of a transformer
     elif settings["vectors"] != "none":
-        raise unknown_name("kind of vectors", settings["vectors"], ("none", "minilm"))
+        raise unknown_name("source of vectors", settings["vectors"], ("none", "minilm"))
     featurizer = SentenceFeaturizer.from_sentences(
         task.training, classes=task.classes, pieces=pieces, min_items=settings["min_items"]
     )
     return Tagger(featurizer, hidden_size=settings["hidden_size"], dropout=settings["dropout"], subwords=vectors)
 
 
-def _penalised(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
+def _make_penalised_head(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
     rules = parse_rules(tag_rules(task.categories, weight=1))
     return PenalisedHead(SLrelax(rules), weight=settings["slrelax_weight"])
 
 
-def _distilled(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
+def _make_distilled_head(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
     options = settings["logicdist"]
     teacher = ChainTeacher(broken_adjacent(task.classes), strength=options["strength"])
     return DistilledHead(teacher, decay=options["decay"], limit=options["limit"])
 
 
-def _layered(task: TaggingTask, settings: Mapping[str, Any], *, lists: bool) -> TaggingHead:
+def _make_layer_head(task: TaggingTask, settings: Mapping[str, Any], *, lists: bool) -> TaggingHead:
     rules = parse_rules(tag_rules(task.categories, weight=settings["rule_weight"], lists=lists))
     layer = LogicLayer(rules, iterations=settings["iterations"], initial_weight=settings["initial_weight"])
     return LogicHead(layer, evidence=(NEXT, SAME_LIST) if lists else (NEXT,))
 
 
-def _outcome(
+def _train_variant(
     task: TaggingTask, settings: Mapping[str, Any], variant: str, seed: int, folder: Path, tell: Tell
 ) -> TaggingOutcome:
     folder.mkdir(parents=True, exist_ok=True)
@@ -343,20 +345,19 @@ def _outcome(
         model,
         task.training,
         settings=options,
-        score=lambda each: _f1(next(iter(each.predict(task.selection).values())), task.selection),
+        score=lambda model: _f1(next(iter(model.predict(task.selection).values())), task.selection),
         folder=folder,
         identity={name: settings[name] for name in IDENTITY},
         progress=report,
     )
     parts = {"selection": task.selection, "test": task.test}
-    kept = {name: _kept(folder / f"{name}.json", model, sentences) for name, sentences in parts.items()}
-    parameters = sum(each.numel() for each in model.parameters())
+    kept = {name: _predict_once(folder / f"{name}.json", model, sentences) for name, sentences in parts.items()}
+    parameters = sum(weights.numel() for weights in model.parameters())
     rules = {"": _rules_of(model)} if isinstance(model.head, LogicHead) else {}
     if variant == ADJACENT and settings["list_weights"]:
         rules[LISTS_ADDED] = _add_lists(model, task, settings, tell)
         for name, sentences in parts.items():
-            found = _kept(folder / f"{name}_{LISTS_ADDED}.json", model, sentences)
-            kept[name][LISTS_ADDED] = found[""]
+            kept[name][LISTS_ADDED] = _predict_once(folder / f"{name}_{LISTS_ADDED}.json", model, sentences)[""]
     return TaggingOutcome(kept["selection"], kept["test"], result, parameters, rules)
 
 
@@ -378,11 +379,11 @@ def _add_lists(model: TaggingModel, task: TaggingTask, settings: Mapping[str, An
         model.head = LogicHead(layer, evidence=(NEXT, SAME_LIST))
         heads.append((_f1(model.predict(task.selection)[""], task.selection), model.head))
         tell(f"list rules of weight {weight:g}: F1 {heads[-1][0]:.4f}")
-    model.head = max(heads, key=lambda each: each[0])[1]
+    model.head = max(heads, key=lambda scored: scored[0])[1]
     return _rules_of(model)
 
 
-def _kept(file: Path, model: TaggingModel, sentences: Sequence[Sentence]) -> dict[str, Tags]:
+def _predict_once(file: Path, model: TaggingModel, sentences: Sequence[Sentence]) -> dict[str, Tags]:
     if not file.exists():
         write_text(file, json.dumps(model.predict(sentences)))
     read_back = json.loads(read_text(file))
@@ -390,8 +391,8 @@ def _kept(file: Path, model: TaggingModel, sentences: Sequence[Sentence]) -> dic
 
 
 def _f1(predicted: Tags, sentences: Sequence[Sentence]) -> float:
-    right, found, there = entity_counts(predicted, sentences).sum(0)
-    return float(2 * right / max(found + there, 1))
+    right, given, wanted = entity_counts(predicted, sentences).sum(0)
+    return float(2 * right / max(given + wanted, 1))
 
 
 def _training_figures(outcome: TaggingOutcome, way: str) -> dict[str, Any]:

@@ -33,11 +33,11 @@ from rulewright.papers.matrix.worlds import (
     PairNetwork,
     Setting,
     World,
-    facts_of,
-    labels_of,
+    facts_to_labels,
     load,
-    logits_of,
-    trained,
+    predict_logits,
+    train_network,
+    worlds_to_facts,
 )
 from rulewright.reason import apply
 
@@ -46,48 +46,51 @@ SURE = 15.0
 
 
 def best_threshold(logits: Sequence[Logits], worlds: Sequence[World]) -> tuple[float, float]:
-    """Return the highest F1 over labels that are asked for, and the log-odds above which they are true for it."""
-    scores = np.concatenate([each[world.asked] for each, world in zip(logits, worlds, strict=True)])
-    gold = np.concatenate([world.gold[world.asked] for world in worlds])
+    """Return the highest F1 over the queried labels, and the log-odds above which they are true for it."""
+    scores = np.concatenate([log_odds[world.queried] for log_odds, world in zip(logits, worlds, strict=True)])
+    gold = np.concatenate([world.gold[world.queried] for world in worlds])
     order = np.argsort(-scores, kind="stable")
     f1 = 2 * np.cumsum(gold[order]) / (np.arange(1, len(order) + 1) + gold.sum())
-    place = int(np.argmax(f1))
-    after = scores[order[min(place + 1, len(order) - 1)]]
-    return float(f1[place]), float((scores[order[place]] + after) / 2)
+    best = int(np.argmax(f1))
+    after = scores[order[min(best + 1, len(order) - 1)]]
+    return float(f1[best]), float((scores[order[best]] + after) / 2)
 
 
-def above(logits: Sequence[Logits], threshold: float, worlds: Sequence[World]) -> list[Labels]:
-    """Return the labels above a threshold, of those that are asked for."""
-    return [(each > threshold) & world.asked for each, world in zip(logits, worlds, strict=True)]
+def threshold_labels(logits: Sequence[Logits], threshold: float, worlds: Sequence[World]) -> list[Labels]:
+    """Return the queried labels above a threshold."""
+    return [(log_odds > threshold) & world.queried for log_odds, world in zip(logits, worlds, strict=True)]
 
 
-def by_apply(rules: RuleSet, labels: Sequence[Labels], worlds: Sequence[World], setting: Setting) -> list[Labels]:
+def infer_labels(rules: RuleSet, labels: Sequence[Labels], worlds: Sequence[World], setting: Setting) -> list[Labels]:
     """Add what follows from labels and known facts, to the fixed point."""
-    known = [each | world.known for each, world in zip(labels, worlds, strict=True)]
-    inferred = apply(rules, facts_of(worlds, known, setting.relations))
-    found = labels_of(inferred.facts, worlds, setting.relations)
-    return [(each | new) & world.asked for each, new, world in zip(labels, found, worlds, strict=True)]
+    known = [predicted | world.known for predicted, world in zip(labels, worlds, strict=True)]
+    inferred = apply(rules, worlds_to_facts(worlds, known, setting.relations))
+    inferred_labels = facts_to_labels(inferred.facts, worlds, setting.relations)
+    return [
+        (predicted | inferred_here) & world.queried
+        for predicted, inferred_here, world in zip(labels, inferred_labels, worlds, strict=True)
+    ]
 
 
-def by_layer(
+def send_messages(
     rules: RuleSet, logits: Sequence[Logits], worlds: Sequence[World], setting: Setting, options: Mapping[str, Any]
 ) -> list[Logits]:
     """Return the log-odds after messages between them."""
     layer = LogicLayer(rules, **options)
-    named = [(place, name) for place, name in enumerate(setting.relations) if name in rules.arities]
-    found = []
-    for each, world in zip(logits, worlds, strict=True):
-        given = _with_known(each, world)
+    named = [(relation_index, name) for relation_index, name in enumerate(setting.relations) if name in rules.arities]
+    results = []
+    for log_odds, world in zip(logits, worlds, strict=True):
+        given = _with_known(log_odds, world)
         with torch.inference_mode():
-            sent = layer({name: torch.from_numpy(given[:, :, place]) for place, name in named})
+            sent = layer({name: torch.from_numpy(given[:, :, relation_index]) for relation_index, name in named})
         result = given.copy()
-        for place, name in named:
-            result[:, :, place] = sent[name].numpy()
-        found.append(result)
-    return found
+        for relation_index, name in named:
+            result[:, :, relation_index] = sent[name].numpy()
+        results.append(result)
+    return results
 
 
-def by_decoder(
+def decode_labels(
     rules: RuleSet,
     logits: Sequence[Logits],
     threshold: float,
@@ -97,9 +100,9 @@ def by_decoder(
 ) -> tuple[list[Labels], bool]:
     """Return the labels that cost least and violate no rule, and whether all are proved to."""
     decoder = RuleDecoder(rules, relations=setting.relations, **options)
-    found = [decoder(_with_known(each, world) - threshold) for each, world in zip(logits, worlds, strict=True)]
-    labels = [np.asarray(each.labels) & world.asked for each, world in zip(found, worlds, strict=True)]
-    return labels, all(each.optimal for each in found)
+    decoded = [decoder(_with_known(one, world) - threshold) for one, world in zip(logits, worlds, strict=True)]
+    labels = [np.asarray(one.labels) & world.queried for one, world in zip(decoded, worlds, strict=True)]
+    return labels, all(one.optimal for one in decoded)
 
 
 def _with_known(logits: Logits, world: World) -> Logits:
@@ -108,30 +111,36 @@ def _with_known(logits: Logits, world: World) -> Logits:
     return given.astype(np.float32)
 
 
-def figures(labels: Sequence[Labels], worlds: Sequence[World], setting: Setting, own: RuleSet) -> dict[str, Any]:
+def count_labels(labels: Sequence[Labels], worlds: Sequence[World]) -> tuple[int, int, int]:
+    """Count the labels that are predicted rightly, that are predicted, and that are true."""
+    correct = sum(int((one & world.gold).sum()) for one, world in zip(labels, worlds, strict=True))
+    wanted = sum(int((world.gold & world.queried).sum()) for world in worlds)
+    return correct, sum(int(one.sum()) for one in labels), wanted
+
+
+def score_labels(labels: Sequence[Labels], worlds: Sequence[World], setting: Setting, own: RuleSet) -> dict[str, Any]:
     """Score labels: F1 against the truth, and consistency with the gold rules and with a learner's own."""
-    correct = sum(int((each & world.gold).sum()) for each, world in zip(labels, worlds, strict=True))
-    predicted = sum(int(each.sum()) for each in labels)
-    wanted = sum(int((world.gold & world.asked).sum()) for world in worlds)
-    kb = facts_of(worlds, [each | world.known for each, world in zip(labels, worlds, strict=True)], setting.relations)
+    correct, predicted, wanted = count_labels(labels, worlds)
+    known = [one | world.known for one, world in zip(labels, worlds, strict=True)]
+    kb = worlds_to_facts(worlds, known, setting.relations)
     return {
         "f1": 2 * correct / max(1, predicted + wanted),
         "precision": correct / max(1, predicted),
         "recall": correct / max(1, wanted),
         "predicted": predicted,
-        "consistency": consistency(setting.gold_rules, kb),
-        "own_consistency": consistency(own, kb) if len(own) else None,
+        "consistency": measure_consistency(setting.gold_rules, kb),
+        "own_consistency": measure_consistency(own, kb) if len(own) else None,
     }
 
 
-def consistency(rules: RuleSet, kb: KnowledgeBase) -> float | None:
+def measure_consistency(rules: RuleSet, kb: KnowledgeBase) -> float | None:
     """Return the share of different heads that bodies give and that are facts: the mean over the rules that fire.
 
     Different variables are different entities. None where no rule fires.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("a", "p", "b"), ("b", "p", "a"), ("a", "p", "c")])
-    >>> round(consistency(parse_rules("p(X, Y) :- p(Y, X)."), kb), 3)
+    >>> round(measure_consistency(parse_rules("p(X, Y) :- p(Y, X)."), kb), 3)
     0.667
     """
     shares = []
@@ -145,7 +154,7 @@ def consistency(rules: RuleSet, kb: KnowledgeBase) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def strongest(rules: RuleSet, least: float, most: int) -> RuleSet:
+def keep_strongest(rules: RuleSet, least: float, most: int) -> RuleSet:
     """Return the most confident rules, of equals the most supported."""
 
     def strength(rule: Rule) -> tuple[float, float]:
@@ -187,7 +196,7 @@ USES = ("apply", "layer", "decoder", "loss")
 
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """Run an experiment, or go on with it where it was stopped, and return its figures."""
-    return _Matrix(experiment.settings, seed, folder, tell).filled(experiment)
+    return _Matrix(experiment.settings, seed, folder, tell).fill(experiment)
 
 
 class _Matrix:
@@ -197,42 +206,42 @@ class _Matrix:
         self.setting: Setting = load(settings["set"])
         self.targets = most_frequent(self.setting.kb, settings["targets"])
 
-    def filled(self, experiment: Experiment) -> dict[str, Any]:
+    def fill(self, experiment: Experiment) -> dict[str, Any]:
         plain = self._network("plain", None)
-        selection, test = (logits_of(plain, part) for part in (self.setting.selection, self.setting.test))
+        selection, test = (predict_logits(plain, part) for part in (self.setting.selection, self.setting.test))
         f1, threshold = best_threshold(selection, self.setting.selection)
-        labels = above(test, threshold, self.setting.test)
+        labels = threshold_labels(test, threshold, self.setting.test)
         rows: dict[str, Any] = {"network alone": {"selection_f1": f1, **self._figures(labels, RuleSet())}}
         rules, refused = {}, {}
         for name in LEARNERS:
-            rules[name] = self._learned(name)
+            rules[name] = self._learn(name)
             refused[name] = len(rules[name]) - len(self._pair_rules(rules[name]))
             for use in USES:
                 started = time.perf_counter()
-                found = self._cell(name, use, self._pair_rules(rules[name]), selection, test, threshold)
-                rows[f"{name}, {use}"] = {**found, "seconds": round(time.perf_counter() - started, 1)}
-                self.tell(f"{name}, {use}: F1 {found['f1']:.4f}")
+                figures = self._fill_cell(name, use, self._pair_rules(rules[name]), selection, test, threshold)
+                rows[f"{name}, {use}"] = {**figures, "seconds": round(time.perf_counter() - started, 1)}
+                self.tell(f"{name}, {use}: F1 {figures['f1']:.4f}")
         return {
             "experiment": experiment.name,
             "title": experiment.title,
             "seed": self.seed,
-            "worlds": [len(each) for each in (self.setting.training, self.setting.selection, self.setting.test)],
+            "worlds": [len(part) for part in (self.setting.training, self.setting.selection, self.setting.test)],
             "targets": self.targets,
-            "rules": {name: len(found) for name, found in rules.items()},
+            "rules": {name: len(learned) for name, learned in rules.items()},
             "refused": refused,
             "gold_rules": len(self.setting.gold_rules),
             "columns": ["f1", "precision", "recall", "consistency", "own_consistency"],
             "rows": rows,
         }
 
-    def _learned(self, name: str) -> RuleSet:
+    def _learn(self, name: str) -> RuleSet:
         """Learn, or read what was learned before."""
         file = self.folder / f"{name}.rules"
         if not file.exists():
             started = time.perf_counter()
-            found = LEARNERS[name](self.setting.kb, self.targets, self.settings[name], self.seed)
-            found.save(file)
-            self.tell(f"{name}: {len(found)} rules in {time.perf_counter() - started:.0f} s")
+            learned = LEARNERS[name](self.setting.kb, self.targets, self.settings[name], self.seed)
+            learned.save(file)
+            self.tell(f"{name}: {len(learned)} rules in {time.perf_counter() - started:.0f} s")
         return read_rules(file)
 
     def _pair_rules(self, rules: RuleSet) -> RuleSet:
@@ -247,52 +256,55 @@ class _Matrix:
 
         return rules.filter(taken)
 
-    def _cell(
+    def _fill_cell(
         self, name: str, use: str, rules: RuleSet, selection: list[Logits], test: list[Logits], threshold: float
     ) -> dict[str, Any]:
-        own = strongest(rules, self.settings["own_confidence"], self.settings["max_rules"])
+        own = keep_strongest(rules, self.settings["own_confidence"], self.settings["max_rules"])
         if use == "loss":
-            chosen = strongest(rules, self.settings["loss_confidence"], self.settings["max_rules"])
+            chosen = keep_strongest(rules, self.settings["loss_confidence"], self.settings["max_rules"])
             network = self._network(f"loss_{name}", chosen)
-            f1, cut = best_threshold(logits_of(network, self.setting.selection), self.setting.selection)
-            labels = above(logits_of(network, self.setting.test), cut, self.setting.test)
+            f1, cut = best_threshold(predict_logits(network, self.setting.selection), self.setting.selection)
+            labels = threshold_labels(predict_logits(network, self.setting.test), cut, self.setting.test)
             return {"selection_f1": f1, "rules": len(chosen), **self._figures(labels, own)}
         tried = []
-        for least in self.settings["confidences"]:
-            chosen = strongest(rules, least, self.settings["max_rules"])
+        for min_confidence in self.settings["confidences"]:
+            chosen = keep_strongest(rules, min_confidence, self.settings["max_rules"])
             if len(chosen):
-                found = self._used(use, chosen, selection, threshold, self.setting.selection, None)
-                tried.append((found["f1"], least, found.get("threshold")))
+                outcome = self._use_rules(use, chosen, selection, threshold, self.setting.selection, None)
+                tried.append((outcome["f1"], min_confidence, outcome.get("threshold")))
         if not tried:
-            return {"selection_f1": None, "rules": 0, **self._figures(above(test, threshold, self.setting.test), own)}
-        best = max(tried, key=lambda each: each[:2])
-        chosen = strongest(rules, best[1], self.settings["max_rules"])
-        found = self._used(use, chosen, test, threshold, self.setting.test, best[2])
-        scored = self._figures(found.pop("labels"), own)
-        optimal = {"optimal": found["optimal"]} if "optimal" in found else {}
+            return {
+                "selection_f1": None,
+                "rules": 0,
+                **self._figures(threshold_labels(test, threshold, self.setting.test), own),
+            }
+        best = max(tried, key=lambda trial: trial[:2])
+        chosen = keep_strongest(rules, best[1], self.settings["max_rules"])
+        outcome = self._use_rules(use, chosen, test, threshold, self.setting.test, best[2])
+        scored = self._figures(outcome.pop("labels"), own)
+        optimal = {"optimal": outcome["optimal"]} if "optimal" in outcome else {}
         return {"selection_f1": best[0], "least_confidence": best[1], "rules": len(chosen), **scored, **optimal}
 
-    def _used(
+    def _use_rules(
         self, use: str, rules: RuleSet, logits: list[Logits], threshold: float, worlds: Any, cut: float | None
     ) -> dict[str, Any]:
         """Put rules to work on log-odds; ``cut`` is the threshold behind a layer, chosen here where none is given."""
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         if use == "apply":
-            labels = by_apply(rules, above(logits, threshold, worlds), worlds, self.setting)
+            labels = infer_labels(rules, threshold_labels(logits, threshold, worlds), worlds, self.setting)
         elif use == "decoder":
-            labels, found["optimal"] = by_decoder(
+            labels, outcome["optimal"] = decode_labels(
                 rules, logits, threshold, worlds, self.setting, self.settings["decoder"]
             )
         else:
-            sent = by_layer(rules, logits, worlds, self.setting, self.settings["layer"])
-            found["threshold"] = best_threshold(sent, worlds)[1] if cut is None else cut
-            labels = above(sent, found["threshold"], worlds)
-        correct = sum(int((each & world.gold).sum()) for each, world in zip(labels, worlds, strict=True))
-        wanted = sum(int((world.gold & world.asked).sum()) for world in worlds)
-        return {**found, "labels": labels, "f1": 2 * correct / max(1, wanted + sum(int(each.sum()) for each in labels))}
+            sent = send_messages(rules, logits, worlds, self.setting, self.settings["layer"])
+            outcome["threshold"] = best_threshold(sent, worlds)[1] if cut is None else cut
+            labels = threshold_labels(sent, outcome["threshold"], worlds)
+        correct, predicted, wanted = count_labels(labels, worlds)
+        return {**outcome, "labels": labels, "f1": 2 * correct / max(1, predicted + wanted)}
 
     def _figures(self, labels: Any, own: RuleSet) -> dict[str, Any]:
-        return figures(labels, self.setting.test, self.setting, own)
+        return score_labels(labels, self.setting.test, self.setting, own)
 
     def _network(self, name: str, rules: RuleSet | None) -> PairNetwork:
         """Train a network, with a loss for rules where some are given, or go on with it."""
@@ -303,11 +315,11 @@ class _Matrix:
             loss = ConsistencyLoss(rules, relations=self.setting.relations, **options)
 
         def score(model: PairNetwork) -> float:
-            f1, _ = best_threshold(logits_of(model, self.setting.selection), self.setting.selection)
+            f1, _ = best_threshold(predict_logits(model, self.setting.selection), self.setting.selection)
             self.tell(f"{name}: F1 {f1:.4f} on the selection worlds")
             return f1
 
-        return trained(
+        return train_network(
             self.setting.training,
             len(self.setting.relations),
             self.settings["network"],

@@ -32,43 +32,36 @@ class DecodingChoice:
     k: float = 0.0
 
 
-def thresholded(predictions: Predictions, threshold: float) -> list[Prediction]:
+def threshold_facts(predictions: Predictions, threshold: float) -> list[Prediction]:
     """Return the facts whose logits are above the threshold."""
-    margins = [each.margins(threshold) for each in predictions.documents]
-    labels = [(each > 0) & ~np.eye(len(each), dtype=bool)[:, :, None] for each in margins]
-    return labelled(predictions.documents, labels, predictions.relations)
+    margins = [document.margins(threshold) for document in predictions.documents]
+    labels = [(table > 0) & ~np.eye(len(table), dtype=bool)[:, :, None] for table in margins]
+    return labels_to_facts(predictions.documents, labels, predictions.relations)
 
 
-def labelled(
+def labels_to_facts(
     documents: Sequence[DocumentPrediction], labels: Iterable[Any], relations: Sequence[str]
 ) -> list[Prediction]:
-    """Return the labels of documents as facts."""
-    return [
-        fact
-        for document, each in zip(documents, labels, strict=True)
-        for fact in facts_of(document.title, each, relations)
-    ]
-
-
-def facts_of(title: str, labels: Any, relations: Sequence[str]) -> list[Prediction]:
-    """Return labels ``[n, n, R]`` as facts of a document.
+    """Return the labels ``[n, n, R]`` of documents as facts.
 
     >>> labels = np.zeros((2, 2, 1), dtype=bool)
     >>> labels[0, 1, 0] = True
-    >>> facts_of("A", labels, ["knows"])
+    >>> labels_to_facts([DocumentPrediction("A", labels)], [labels], ["knows"])
     [Prediction(title='A', head=0, relation='knows', tail=1)]
     """
     return [
-        Prediction(title, int(head), relations[relation], int(tail)) for head, tail, relation in np.argwhere(labels)
+        Prediction(document.title, int(head), relations[relation_index], int(tail))
+        for document, table in zip(documents, labels, strict=True)
+        for head, tail, relation_index in np.argwhere(table)
     ]
 
 
 def gold_labels(document: Document, relations: Sequence[str]) -> Any:
     """Return the gold facts of a document as labels ``[n, n, R]``."""
-    number = {name: place for place, name in enumerate(relations)}
+    relation_index = {name: index for index, name in enumerate(relations)}
     labels = np.zeros((len(document.entities), len(document.entities), len(relations)), dtype=bool)
     for fact in document.facts:
-        labels[fact.head, fact.tail, number[fact.relation]] = True
+        labels[fact.head, fact.tail, relation_index[fact.relation]] = True
     return labels
 
 
@@ -78,7 +71,6 @@ def decode(
     choice: DecodingChoice,
     *,
     method: Method = "exact",
-    workers: int = 1,
 ) -> list[Decoded]:
     """Decode documents with the rules of a task."""
     decoder = RuleDecoder(
@@ -89,8 +81,8 @@ def decode(
         k=choice.k,
         frequencies=task.frequencies if choice.k else None,
     )
-    margins = [each.margins(choice.threshold) for each in documents]
-    return decoder.decode_batch(margins, threshold=0.5, workers=workers)
+    margins = [document.margins(choice.threshold) for document in documents]
+    return decoder.decode_batch(margins, threshold=0.5)
 
 
 def compare_methods(task: MilrTask, predictions: Predictions, choice: DecodingChoice) -> dict[str, Any]:
@@ -100,75 +92,75 @@ def compare_methods(task: MilrTask, predictions: Predictions, choice: DecodingCh
     whether that costs the same as the exact answer.
     """
     every = predictions.documents
-    small = [each for each in every if 2 < len(each.logits) <= SMALL_ENTITIES][:SMALL_DOCUMENTS]
-    found: dict[str, Any] = {
-        "all": {method: _measured(task, every, choice, method)[0] for method in ("exact", "simplified")}
+    small = [document for document in every if 2 < len(document.logits) <= SMALL_ENTITIES][:SMALL_DOCUMENTS]
+    figures: dict[str, Any] = {
+        "all": {method: _measure_method(task, every, choice, method)[0] for method in ("exact", "simplified")}
     }
     if small:
         rows, objectives = {}, {}
         for method in ("exact", "simplified", "full"):
-            rows[method], objectives[method] = _measured(task, small, choice, method)
+            rows[method], objectives[method] = _measure_method(task, small, choice, method)
         agrees = bool(np.allclose(objectives["exact"], objectives["full"]))
-        found |= {"small": rows, "small_entities": SMALL_ENTITIES, "agrees": agrees}
-    return found
+        figures |= {"small": rows, "small_entities": SMALL_ENTITIES, "agrees": agrees}
+    return figures
 
 
-def _measured(
+def _measure_method(
     task: MilrTask, documents: Sequence[DocumentPrediction], choice: DecodingChoice, method: Any
 ) -> tuple[dict[str, Any], list[float]]:
-    titles = {each.title for each in documents}
+    titles = {document.title for document in documents}
     started = time.perf_counter()
     results = decode(task, documents, choice, method=method)
     seconds = time.perf_counter() - started
     scores = evaluate_extraction(
-        labelled(documents, [each.labels for each in results], task.relations),
-        [each for each in task.test if each.title in titles],
+        labels_to_facts(documents, [result.labels for result in results], task.relations),
+        [document for document in task.test if document.title in titles],
         train_facts=task.train_facts,
         relations=task.relations,
     )
     figures = {
         "documents": len(documents),
-        "constraints": float(np.mean([each.constraints for each in results])),
-        "violations": sum(each.violations for each in results),
+        "constraints": float(np.mean([result.constraints for result in results])),
+        "violations": sum(result.violations for result in results),
         "seconds": seconds / len(documents),
         "f1": scores.f1,
         "ign_f1_docred": scores.ign_f1_docred,
     }
-    return figures, [each.objective for each in results]
+    return figures, [result.objective for result in results]
 
 
 CHANGES_SHOWN = 4
 
 
-def cases(task: MilrTask, results: Sequence[Decoded]) -> dict[str, Any]:
+def choose_cases(task: MilrTask, results: Sequence[Decoded]) -> dict[str, Any]:
     """Choose the test documents whose changes by rules added most and least to what is right.
 
     Of equals, the one with fewer changes is easier to read. ``helped`` and ``harmed`` are None where no document
     gained or lost.
     """
-    found = [
-        _case(task, document, result)
+    described = [
+        _describe_case(task, document, result)
         for document, result in zip(task.test, results, strict=True)
-        if any(each.rule is not None for each in result.changes)
+        if any(change.rule is not None for change in result.changes)
     ]
-    helped = max(found, key=lambda each: (each["right"] - each["wrong"], -each["changes"]), default=None)
-    harmed = max(found, key=lambda each: (each["wrong"] - each["right"], -each["changes"]), default=None)
+    helped = max(described, key=lambda case: (case["right"] - case["wrong"], -case["changes"]), default=None)
+    harmed = max(described, key=lambda case: (case["wrong"] - case["right"], -case["changes"]), default=None)
     return {
         "helped": helped if helped and helped["right"] > helped["wrong"] else None,
         "harmed": harmed if harmed and harmed["wrong"] > harmed["right"] else None,
     }
 
 
-def _case(task: MilrTask, document: Document, result: Decoded) -> dict[str, Any]:
+def _describe_case(task: MilrTask, document: Document, result: Decoded) -> dict[str, Any]:
     gold = gold_labels(document, task.relations)
-    number = {name: place for place, name in enumerate(task.relations)}
+    relation_index = {name: index for index, name in enumerate(task.relations)}
     names = [entity.name for entity in document.entities]
     shown = []
     for change in result.changes:
-        holds = bool(gold[change.head, change.tail, number[change.relation]])
-        shown.append(_shown(change, names, task.labels) | {"right": holds == change.after})
-    right = sum(each["right"] for each in shown)
-    by_rule = sorted((each for each in shown if each["rule"] is not None), key=lambda each: not each["added"])
+        holds = bool(gold[change.head, change.tail, relation_index[change.relation]])
+        shown.append(_describe_change(change, names, task.labels) | {"right": holds == change.after})
+    right = sum(change["right"] for change in shown)
+    by_rule = sorted((change for change in shown if change["rule"] is not None), key=lambda change: not change["added"])
     return {
         "title": document.title,
         "entities": len(document.entities),
@@ -179,10 +171,10 @@ def _case(task: MilrTask, document: Document, result: Decoded) -> dict[str, Any]
     }
 
 
-def _shown(change: Change, names: Sequence[str], labels: Mapping[str, str]) -> dict[str, Any]:
+def _describe_change(change: Change, names: Sequence[str], labels: Mapping[str, str]) -> dict[str, Any]:
     """Write a change for people: the atom and the rule, with readable relations and the names of entities."""
     relation = quote(labels.get(change.relation, change.relation))
-    rule = None if change.rule is None else readable(str(change.rule).split(" @{")[0], labels)
+    rule = None if change.rule is None else rename_relations(str(change.rule).split(" @{")[0], labels)
     return {
         "atom": f"{relation}({quote(names[change.head])}, {quote(names[change.tail])})",
         "added": change.after,
@@ -191,10 +183,10 @@ def _shown(change: Change, names: Sequence[str], labels: Mapping[str, str]) -> d
     }
 
 
-def readable(rule: str, labels: Mapping[str, str]) -> str:
+def rename_relations(rule: str, labels: Mapping[str, str]) -> str:
     """Put the readable names of relations into a rule.
 
-    >>> readable("'P27'(X, Z) :- 'P19'(X, Y), in0(Y, Z).", {"P27": "citizen of", "P19": "born in"})
+    >>> rename_relations("'P27'(X, Z) :- 'P19'(X, Y), in0(Y, Z).", {"P27": "citizen of", "P19": "born in"})
     "'citizen of'(X, Z) :- 'born in'(X, Y), in0(Y, Z)."
     """
     for name, label in labels.items():
@@ -205,24 +197,24 @@ def readable(rule: str, labels: Mapping[str, str]) -> str:
 DISTANCES = DistanceBuckets("starts")  # the way that the published figures count
 
 
-def scores(task: MilrTask, facts: Sequence[Prediction]) -> dict[str, Any]:
+def score_facts(task: MilrTask, facts: Sequence[Prediction]) -> dict[str, Any]:
     """Score facts on the test documents.
 
     ``logic`` is over the gold rules, where there are some; ``logic_mined`` over the rules that were mined, which a
     decoder keeps without exception.
     """
-    found = evaluate_extraction(
+    result = evaluate_extraction(
         facts, task.test, train_facts=task.train_facts, rules=task.gold_rules, relations=task.relations
     )
     mined = evaluate_extraction(facts, task.test, rules=task.rules, relations=task.relations, loops="skip").logic
-    logic, gold = found.logic, found.gold_logic
+    logic, gold = result.logic, result.gold_logic
     return {
         "predicted": len(facts),
-        "precision": found.precision,
-        "recall": found.recall,
-        "f1": found.f1,
-        "ign_f1_docred": found.ign_f1_docred,
-        "ign_f1_logire": found.ign_f1_logire,
+        "precision": result.precision,
+        "recall": result.recall,
+        "f1": result.f1,
+        "ign_f1_docred": result.ign_f1_docred,
+        "ign_f1_logire": result.ign_f1_logire,
         "logic": None if logic is None else logic.value,
         "logic_of_gold": None if gold is None else gold.value,
         "fired_groundings": None if logic is None else logic.groundings,
@@ -230,43 +222,43 @@ def scores(task: MilrTask, facts: Sequence[Prediction]) -> dict[str, Any]:
     }
 
 
-def by_distance(task: MilrTask, facts: Sequence[Prediction]) -> list[dict[str, object]]:
+def score_by_distance(task: MilrTask, facts: Sequence[Prediction]) -> list[dict[str, object]]:
     """Score facts on the test documents by how far apart their entities are."""
-    found = evaluate_extraction(
+    result = evaluate_extraction(
         facts, task.test, train_facts=task.train_facts, relations=task.relations, distances=DISTANCES
     )
-    return [each.as_dict() for each in found.by_distance or ()]
+    return [bucket.as_dict() for bucket in result.by_distance or ()]
 
 
-def against(task: MilrTask, facts: Sequence[Prediction], other: Sequence[Prediction]) -> dict[str, Any]:
+def compare_facts(task: MilrTask, facts: Sequence[Prediction], other: Sequence[Prediction]) -> dict[str, Any]:
     """Compare with other facts on the test documents, by a paired bootstrap."""
     compared = compare_extraction(
         facts, other, task.test, train_facts=task.train_facts, rules=task.gold_rules, relations=task.relations
     )
-    found = {}
-    for figure, each in compared.items():
-        values = each.as_dict()
-        found[figure] = {**{name: values[name] for name in ("difference", "low", "high")}, "p": values["p_value"]}
-    return found
+    figures = {}
+    for figure, difference in compared.items():
+        values = difference.as_dict()
+        figures[figure] = {**{name: values[name] for name in ("difference", "low", "high")}, "p": values["p_value"]}
+    return figures
 
 
-def errors(task: MilrTask, results: Sequence[Decoded]) -> dict[str, dict[str, int]]:
+def count_errors(task: MilrTask, results: Sequence[Decoded]) -> dict[str, dict[str, int]]:
     """Count the errors that the mined rules reveal on the test documents, and what the decoder made of them."""
-    found: list[ErrorTypes] = [
+    by_document: list[ErrorTypes] = [
         error_types(result, gold_labels(document, task.relations), task.rules)
         for result, document in zip(results, task.test, strict=True)
     ]
-    heads, bodies = [each.missing_heads for each in found], [each.wrong_bodies for each in found]
+    heads, bodies = [errors.missing_heads for errors in by_document], [errors.wrong_bodies for errors in by_document]
     return {
-        name: {part: sum(getattr(each, part) for each in parts) for part in ("count", "repaired", "introduced")}
+        name: {part: sum(getattr(errors, part) for errors in parts) for part in ("count", "repaired", "introduced")}
         for name, parts in (("missing_heads", heads), ("wrong_bodies", bodies))
     }
 
 
-def sizes(documents: Sequence[Document]) -> dict[str, int]:
+def count_documents(documents: Sequence[Document]) -> dict[str, int]:
     """Count documents, entities and facts, each fact once."""
     return {
         "documents": len(documents),
-        "entities": sum(len(each.entities) for each in documents),
-        "facts": sum(len({(fact.head, fact.relation, fact.tail) for fact in each.facts}) for each in documents),
+        "entities": sum(len(document.entities) for document in documents),
+        "facts": sum(len({(fact.head, fact.relation, fact.tail) for fact in document.facts}) for document in documents),
     }

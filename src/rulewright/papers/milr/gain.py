@@ -51,8 +51,8 @@ class PathAttention(nn.Module):
         )
         is_path = edges[:, :, None, :] & edges[:, None, :, :]
         weights = torch.softmax(torch.relu(scores.float()).masked_fill(~is_path, LOWEST), -1) * is_path
-        found = [torch.einsum("bhto,bhok->bhtk", weights, half), torch.einsum("bhto,btok->bhtk", weights, half)]
-        return batch.pairs(torch.cat(found, -1))
+        halves = [torch.einsum("bhto,bhok->bhtk", weights, half), torch.einsum("bhto,btok->bhtk", weights, half)]
+        return batch.pairs(torch.cat(halves, -1))
 
 
 EDGE_KINDS = 3

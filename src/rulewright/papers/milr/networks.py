@@ -105,7 +105,7 @@ class GroupedBilinear(nn.Module):
         return torch.cat(parts)
 
     def _scores(self, left: Tensor, right: Tensor) -> Tensor:
-        left, right = (each.view(len(each), self.groups, self.block) for each in (left, right))
+        left, right = (table.view(len(table), self.groups, self.block) for table in (left, right))
         scores: Tensor = self.linear((left[..., :, None] * right[..., None, :]).flatten(1))
         return scores
 
@@ -136,12 +136,12 @@ class DistanceBilinear(nn.Module):
         by_head = torch.einsum("ek,krl,dl->edr", entities, there[:, :, size:], mirrored)
         by_tail = torch.einsum("dk,krl,el->edr", table, back[:, :, :size], entities)
         alone = torch.einsum("dk,krl,dl->dr", table, back[:, :, size:], mirrored)
-        kind = distance_class(batch.pair_distance)
+        classes = distance_class(batch.pair_distance)
         return (
             batch.pairs(met)
-            + by_head.flatten(0, 1).index_select(0, batch.head * DISTANCE_CLASSES + kind)
-            + by_tail.flatten(0, 1).index_select(0, batch.tail * DISTANCE_CLASSES + kind)
-            + alone.index_select(0, kind)
+            + by_head.flatten(0, 1).index_select(0, batch.head * DISTANCE_CLASSES + classes)
+            + by_tail.flatten(0, 1).index_select(0, batch.tail * DISTANCE_CLASSES + classes)
+            + alone.index_select(0, classes)
             + self.bias
         )
 
@@ -199,14 +199,14 @@ def localized_context(states: Tensor, attention: Tensor, batch: DocumentBatch) -
     """
     entities = entity_means(attention, batch)
     contexts, start = [], 0
-    for number, (size, length) in enumerate(zip(batch.sizes, batch.lengths, strict=True)):
+    for document_index, (size, length) in enumerate(zip(batch.sizes, batch.lengths, strict=True)):
         rows = entities[start : start + size, :, :length].permute(2, 0, 1)  # [length, n, heads]
         start += size
         upper = torch.triu_indices(size, size, 1, device=rows.device)
         # a product for each piece: all pairs at once without the [pairs, heads, length] array
         shared = torch.bmm(rows, rows.transpose(1, 2)).flatten(1).index_select(1, upper[0] * size + upper[1])
         weights = shared / shared.sum(0).clamp(min=torch.finfo(shared.dtype).tiny)
-        contexts.append(weights.T @ states[number, :length])
+        contexts.append(weights.T @ states[document_index, :length])
     return torch.cat(contexts)
 
 

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rulewright.errors import DataError, ParseError
 from rulewright.files import read_bytes, write_bytes
 from rulewright.io.docred import Document
-from rulewright.papers.documents import NOT_A_PAIR, collate, passes
+from rulewright.papers.documents import NOT_A_PAIR, collate, split_passes
 from rulewright.papers.milr.networks import Backbone
 from rulewright.papers.milr.training import Precision, autocast
 
@@ -51,24 +51,26 @@ class Predictions:
         """Write an ``.npz``: all pairs of different entities, document after document, and a header in JSON."""
         header = {
             "relations": self.relations,
-            "titles": [each.title for each in self.documents],
-            "sizes": [len(each.logits) for each in self.documents],
+            "titles": [document.title for document in self.documents],
+            "sizes": [len(document.logits) for document in self.documents],
         }
-        pairs = [~np.eye(len(each.logits), dtype=bool) for each in self.documents]
+        pairs = [~np.eye(len(document.logits), dtype=bool) for document in self.documents]
         none = np.zeros((0, len(self.relations)), np.float32)
         arrays = {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
             "logits": np.concatenate(
-                [none, *(each.logits[pair] for each, pair in zip(self.documents, pairs, strict=True))]
+                [none, *(document.logits[pair] for document, pair in zip(self.documents, pairs, strict=True))]
             ),
         }
-        found = [
-            each.thresholds[p] for each, p in zip(self.documents, pairs, strict=True) if each.thresholds is not None
+        thresholds = [
+            document.thresholds[p]
+            for document, p in zip(self.documents, pairs, strict=True)
+            if document.thresholds is not None
         ]
-        if found:
-            if len(found) < len(self.documents):
+        if thresholds:
+            if len(thresholds) < len(self.documents):
                 raise DataError("some documents have thresholds and some have none; one model gives all or none")
-            arrays["thresholds"] = np.concatenate(found)
+            arrays["thresholds"] = np.concatenate(thresholds)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the stubs take only their own options by name
         write_bytes(path, buffer.getvalue())
@@ -114,35 +116,32 @@ def predict(
     *,
     pieces_at_once: int = 1024,
     precision: Precision = "float32",
-    progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
-    """Run a network over documents; ``progress`` is told how many of how many are done.
+    """Run a network over documents.
 
     bfloat16 is nearly twice as fast but keeps three digits of a logit only, so that ties appear.
     """
     features = model.features(documents)
-    order = sorted(range(len(features)), key=lambda number: len(features[number].pieces))
-    found: dict[int, DocumentPrediction] = {}
+    order = sorted(range(len(features)), key=lambda index: len(features[index].pieces))
+    predicted: dict[int, DocumentPrediction] = {}
     was_training = model.training
     model.eval()
     try:
-        for part in passes([features[number] for number in order], pieces_at_once):
-            numbers = order[len(found) : len(found) + len(part)]
+        for part in split_passes([features[index] for index in order], pieces_at_once):
+            indices = order[len(predicted) : len(predicted) + len(part)]
             with torch.inference_mode(), autocast(precision, model.device):
                 output = model(collate(part, device=model.device))
             logits, thresholds = output.dense_logits(), output.dense_thresholds()
-            for row, number in enumerate(numbers):
-                n = features[number].entities
-                found[number] = DocumentPrediction(
-                    features[number].title,
+            for row, index in enumerate(indices):
+                n = features[index].entities
+                predicted[index] = DocumentPrediction(
+                    features[index].title,
                     logits[row, :n, :n].float().cpu().numpy().copy(),
                     None if thresholds is None else thresholds[row, :n, :n].float().cpu().numpy().copy(),
                 )
-            if progress is not None:
-                progress(len(found), len(features))
     finally:
         model.train(was_training)
-    return Predictions(model.relations, tuple(found[number] for number in range(len(features))))
+    return Predictions(model.relations, tuple(predicted[index] for index in range(len(features))))
 
 
 ADAPTIVE = 0.5  # σ(F − F_TH) at the adaptive threshold
@@ -163,7 +162,7 @@ def best_threshold(predictions: Predictions, documents: Sequence[Document]) -> T
     """
     margins, gold = _margins_and_gold(predictions, documents)
     total = int(gold.sum())
-    if any(each.thresholds is not None for each in predictions.documents):
+    if any(document.thresholds is not None for document in predictions.documents):
         predicted = margins > 0
         correct = int((predicted & gold).sum())
         return Thresholded(_f1(correct, int(predicted.sum()), total), ADAPTIVE)
@@ -187,9 +186,9 @@ def _f1(correct: int, predicted: int, gold: int) -> float:
 def _margins_and_gold(
     predictions: Predictions, documents: Sequence[Document]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    if [each.title for each in predictions.documents] != [each.title for each in documents]:
+    if [document.title for document in predictions.documents] != [document.title for document in documents]:
         raise DataError("predictions and documents have different titles; give the documents that were predicted")
-    index = {name: number for number, name in enumerate(predictions.relations)}
+    index = {name: relation_index for relation_index, name in enumerate(predictions.relations)}
     margins, gold = [np.zeros(0, np.float32)], [np.zeros(0, bool)]
     for prediction, document in zip(predictions.documents, documents, strict=True):
         labels = np.zeros(prediction.logits.shape, bool)

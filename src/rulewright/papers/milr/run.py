@@ -21,16 +21,16 @@ from rulewright.io.docred import Prediction
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.milr.decoding import (
     DecodingChoice,
-    against,
-    by_distance,
-    cases,
+    choose_cases,
+    compare_facts,
     compare_methods,
+    count_documents,
+    count_errors,
     decode,
-    errors,
-    labelled,
-    scores,
-    sizes,
-    thresholded,
+    labels_to_facts,
+    score_by_distance,
+    score_facts,
+    threshold_facts,
 )
 from rulewright.papers.milr.predictions import Predictions, best_threshold, predict
 from rulewright.papers.milr.tasks import MilrTask, load_task
@@ -51,35 +51,35 @@ class TrainedExtractor:
     seconds_per_epoch: float
 
 
-def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell, workers: int = 1) -> dict[str, Any]:
+def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[str, Any]:
     """Run an experiment, or go on with it where it was stopped, and return its figures."""
     settings: Any = experiment.settings
     task = load_task(settings["set"], min_confidence=settings["min_confidence"])
     tell(f"{len(task.training)} documents to train on, {len(task.rules)} rules")
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "experiment": experiment.name,
         "title": experiment.title,
         "seed": seed,
         "documents": [len(task.training), len(task.selection), len(task.test)],
-        "sizes": {name: sizes(getattr(task, name)) for name in ("training", "selection", "test")},
+        "sizes": {name: count_documents(getattr(task, name)) for name in ("training", "selection", "test")},
         "rules": len(task.rules),
     }
     rows: dict[str, Any] = {}
     predicted: dict[str, list[Prediction]] = {}
-    networks = [_trained(task, settings, seed, folder, with_loss, tell) for with_loss in (False, True)]
-    thresholds = [best_threshold(each.selection, task.selection) for each in networks]
+    networks = [_train(task, settings, seed, folder, with_loss, tell) for with_loss in (False, True)]
+    thresholds = [best_threshold(network.selection, task.selection) for network in networks]
     grids = [
-        _selection_scores(task, settings, each.selection, chosen.threshold, workers)
-        for each, chosen in zip(networks, thresholds, strict=True)
+        _score_grid(task, settings, network.selection, chosen.threshold)
+        for network, chosen in zip(networks, thresholds, strict=True)
     ]
-    place = int(np.argmax(np.mean([[f1 for _, f1 in grid] for grid in grids], axis=0)))  # of equals, the first
-    found["grid"] = [
+    best = int(np.argmax(np.mean([[f1 for _, f1 in grid] for grid in grids], axis=0)))  # of equals, the first
+    figures["grid"] = [
         {"tau": choice.tau, "k": choice.k, "decoder": f1, "both": other}
         for (choice, f1), (_, other) in zip(*grids, strict=True)
     ]
     for with_loss, trained, chosen, grid in zip((False, True), networks, thresholds, grids, strict=True):
         plain, decoded = ("loss", "both") if with_loss else ("plain", "decoder")
-        predicted[plain] = thresholded(trained.test, chosen.threshold)
+        predicted[plain] = threshold_facts(trained.test, chosen.threshold)
         rows[plain] = {
             "threshold": chosen.threshold,
             "selection_f1": chosen.f1,
@@ -87,45 +87,47 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell, workers:
             "epochs": trained.epochs,
             "seconds_per_epoch": round(trained.seconds_per_epoch, 1),
         }
-        choice, selection_f1 = grid[place]
+        choice, selection_f1 = grid[best]
         tell(f"{decoded}: τ = {choice.tau}, k = {choice.k} give F1 {selection_f1:.4f} on the selection documents")
         started = time.perf_counter()
-        results = decode(task, trained.test.documents, choice, workers=workers)
+        results = decode(task, trained.test.documents, choice)
         seconds = time.perf_counter() - started
         documents = trained.test.documents
-        predicted[decoded] = labelled(documents, [each.labels for each in results], task.relations)
+        predicted[decoded] = labels_to_facts(documents, [result.labels for result in results], task.relations)
         rows[decoded] = {
             "threshold": choice.threshold,
             "tau": choice.tau,
             "k": choice.k,
             "selection_f1": selection_f1,
-            "changes": sum(len(each.changes) for each in results),
-            "constraints": sum(each.constraints for each in results),
-            "optimal": all(each.optimal for each in results),
-            "errors": errors(task, results),
+            "changes": sum(len(result.changes) for result in results),
+            "constraints": sum(result.constraints for result in results),
+            "optimal": all(result.optimal for result in results),
+            "errors": count_errors(task, results),
             "decoding_seconds": seconds,
             # τ and k move labels too: this is what they do alone
-            "without_rules": scores(task, labelled(documents, [each.before for each in results], task.relations)),
+            "without_rules": score_facts(
+                task, labels_to_facts(documents, [result.before for result in results], task.relations)
+            ),
         }
         if with_loss:
             tell("the ways to decode, side by side")
-            found |= {"methods": compare_methods(task, trained.test, choice), "cases": cases(task, results)}
+            figures |= {"methods": compare_methods(task, trained.test, choice), "cases": choose_cases(task, results)}
     for name, facts in predicted.items():
-        rows[name] |= scores(task, facts) | {"by_distance": by_distance(task, facts)}
-    return found | {
+        rows[name] |= score_facts(task, facts) | {"by_distance": score_by_distance(task, facts)}
+    return figures | {
         "rows": rows,
         "against_plain": {
-            name: against(task, predicted[name], predicted["plain"]) for name in ("loss", "decoder", "both")
+            name: compare_facts(task, predicted[name], predicted["plain"]) for name in ("loss", "decoder", "both")
         },
         "paper": settings.get("paper"),
     }
 
 
-def _trained(
+def _train(
     task: MilrTask, settings: Mapping[str, Any], seed: int, folder: Path, with_loss: bool, tell: Tell
 ) -> TrainedExtractor:
-    place = folder / ("loss" if with_loss else "plain")
-    place.mkdir(parents=True, exist_ok=True)
+    subfolder = folder / ("loss" if with_loss else "plain")
+    subfolder.mkdir(parents=True, exist_ok=True)
     model = build_model(settings["backbone"], task.training, relations=task.relations, seed=seed)
     options = replace(
         default_settings(settings["backbone"]),
@@ -139,20 +141,20 @@ def _trained(
             losses = ", ".join(f"{name} {value:.4f}" for name, value in progress.losses.items())
             best = "" if progress.best_score is None else f", best F1 {progress.best_score:.4f}"
             left = f"{progress.seconds_left:,.0f} s left"
-            tell(f"{place.name}: epoch {progress.epoch} of {progress.epochs}, {losses}{best}, {left}")
+            tell(f"{subfolder.name}: epoch {progress.epoch} of {progress.epochs}, {losses}{best}, {left}")
 
     result = train_extractor(
         model,
         task.training,
         settings=options,
-        score=lambda each: best_threshold(predict(each, task.selection), task.selection).f1,
+        score=lambda model: best_threshold(predict(model, task.selection), task.selection).f1,
         extra=_consistency_loss(task, settings) if with_loss else None,
-        folder=place,
+        folder=subfolder,
         progress=report,
     )
     kept = {}
     for name, documents in (("selection", task.selection), ("test", task.test)):
-        file = place / f"{name}.npz"
+        file = subfolder / f"{name}.npz"
         if not file.exists():
             predict(model, documents).save(file)
         kept[name] = Predictions.load(file)
@@ -170,16 +172,16 @@ def _consistency_loss(task: MilrTask, settings: Mapping[str, Any]) -> Consistenc
     return ConsistencyLoss(task.rules, relations=task.relations, form=settings["loss_form"], eta=eta)
 
 
-def _selection_scores(
-    task: MilrTask, settings: Mapping[str, Any], predictions: Predictions, threshold: float, workers: int
+def _score_grid(
+    task: MilrTask, settings: Mapping[str, Any], predictions: Predictions, threshold: float
 ) -> list[tuple[DecodingChoice, float]]:
     """Return F1 on the selection documents for every τ and k of the grid."""
-    found = []
+    grid = []
     documents = predictions.documents
     for tau in settings["taus"]:
         for k in settings["ks"]:
             choice = DecodingChoice(threshold, tau, k)
-            results = decode(task, documents, choice, workers=workers)
-            facts = labelled(documents, [each.labels for each in results], task.relations)
-            found.append((choice, evaluate_extraction(facts, task.selection, relations=task.relations).f1))
-    return found
+            results = decode(task, documents, choice)
+            facts = labels_to_facts(documents, [result.labels for result in results], task.relations)
+            grid.append((choice, evaluate_extraction(facts, task.selection, relations=task.relations).f1))
+    return grid

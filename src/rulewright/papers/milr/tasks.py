@@ -62,8 +62,8 @@ def _dwie(min_confidence: float) -> MilrTask:
         tuple(by_title[:cut]),
         tuple(by_title[cut:]),
         docred.read_documents(folder / "test.json"),
-        _relations(folder / "rel2id.json"),
-        _mined(annotated, min_confidence),
+        _read_relations(folder / "rel2id.json"),
+        _mine_rules(annotated, min_confidence),
         frozenset(read_named_facts(folder / "train_annotated.fact")),
         read_rules(folder / "dwie.grules.txt"),
     )
@@ -80,20 +80,20 @@ def _redocred(min_confidence: float) -> MilrTask:
         documents[:cut],
         documents[cut:],
         docred.read_documents(folder / "test_revised.json"),
-        _relations(meta / "rel2id.json"),
-        _mined(documents[:cut], min_confidence),
+        _read_relations(meta / "rel2id.json"),
+        _mine_rules(documents[:cut], min_confidence),
         frozenset(named_facts(documents[:cut])),
         None,
         docred.read_relation_names(meta / "rel_info.json"),
     )
 
 
-def _relations(path: Path) -> tuple[str, ...]:
-    """Read the relations in the order of their numbers, without the one that stands for none."""
-    numbered = sorted((number.integer(), name) for name, number in load(path).fields())
-    return tuple(name for _, name in numbered[1:])
+def _read_relations(path: Path) -> tuple[str, ...]:
+    """Read the relations in the order of their indices, without the one that stands for none."""
+    by_index = sorted((index.integer(), name) for name, index in load(path).fields())
+    return tuple(name for _, name in by_index[1:])
 
 
-def _mined(documents: Sequence[Document], min_confidence: float) -> RuleSet:
+def _mine_rules(documents: Sequence[Document], min_confidence: float) -> RuleSet:
     kb = docred.to_knowledge_base(documents)
     return RuleMiner(preset="milr", max_length=2, min_confidence=min_confidence).fit(kb).rules_

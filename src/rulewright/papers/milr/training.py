@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rulewright.checks import OneOf, ParameterRule, Real, Whole
 from rulewright.errors import DataError, unknown_name
 from rulewright.io.docred import Document
-from rulewright.papers.documents import DocumentFeatures, Featurizer, collate, passes
+from rulewright.papers.documents import DocumentFeatures, Featurizer, collate, split_passes
 from rulewright.papers.encoders import MINILM, Encoder, PretrainedEncoder, WordEncoder, WordTokenizer
 from rulewright.papers.milr.gain import Gain
 from rulewright.papers.milr.networks import Atlop, Backbone, PairLogits, Recurrent
@@ -90,7 +90,7 @@ def train_extractor(
         batch: Sequence[DocumentFeatures], position: StepPosition
     ) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
         pairs = max(1, sum(document.entities * (document.entities - 1) for document in batch))
-        for part in passes(batch, settings.pieces_at_once):
+        for part in split_passes(batch, settings.pieces_at_once):
             with autocast(settings.precision, model.device):
                 output: PairLogits = model(collate(part, device=model.device))
             pair_losses = model.pair_losses(output)
@@ -157,11 +157,11 @@ def _name_documents(documents: Sequence[DocumentFeatures]) -> str:
 
 
 WORDS = "words"
-KINDS = ("lstm", "bilstm", "gain", "atlop")
+NETWORKS = ("lstm", "bilstm", "gain", "atlop")
 
 
 def build_model(
-    kind: str,
+    network: str,
     documents: Sequence[Document],
     *,
     relations: Sequence[str] | None = None,
@@ -169,19 +169,19 @@ def build_model(
     freeze_layers: int = 0,
     seed: int = 0,
 ) -> Backbone:
-    """Make an untrained network of a kind (lstm, bilstm, gain, atlop) for documents like these.
+    """Make an untrained network by name (lstm, bilstm, gain, atlop) for documents like these.
 
     The training documents give the entity types, the words that an encoder without pretraining knows and, unless
     given, the relations. ``encoder`` is ``"words"`` (the only one of lstm and bilstm), ``"minilm"`` (the default of
     gain and atlop), or the folder or name of a Hugging Face model. The seed decides the new weights.
     """
-    if kind not in KINDS:
-        raise unknown_name("network", kind, KINDS)
-    recurrent = kind in ("lstm", "bilstm")
+    if network not in NETWORKS:
+        raise unknown_name("network", network, NETWORKS)
+    recurrent = network in ("lstm", "bilstm")
     source = encoder or (WORDS if recurrent else MINILM)
     if recurrent and source != WORDS:
         raise DataError(
-            f"{kind} reads words without pretraining; its encoder must be {WORDS!r}, got {os.fspath(source)!r}"
+            f"{network} reads words without pretraining; its encoder must be {WORDS!r}, got {os.fspath(source)!r}"
         )
     if source == WORDS and freeze_layers:
         raise DataError(f"freeze_layers keeps pretrained layers, but the encoder {WORDS!r} has none")
@@ -193,22 +193,22 @@ def build_model(
         read: Encoder
         if source == WORDS:
             tokenizer = WordTokenizer.from_documents(documents)
-            read = WordEncoder(tokenizer, entity_types=len(types), bidirectional=kind != "lstm")
+            read = WordEncoder(tokenizer, entity_types=len(types), bidirectional=network != "lstm")
         else:
             read = PretrainedEncoder.load(source, freeze_layers=freeze_layers)
         featurizer = Featurizer(read.tokenizer, relations=relations, entity_types=types)
         if recurrent:
             return Recurrent(read, featurizer)
-        return Gain(read, featurizer) if kind == "gain" else Atlop(read, featurizer)
+        return Gain(read, featurizer) if network == "gain" else Atlop(read, featurizer)
 
 
-def default_settings(kind: str) -> ExtractorSettings:
-    """The settings to start from for a kind of network; ``dataclasses.replace`` changes some."""
-    if kind not in KINDS:
-        raise unknown_name("network", kind, KINDS)
-    if kind in ("lstm", "bilstm"):
+def default_settings(network: str) -> ExtractorSettings:
+    """The settings to start from for a network; ``dataclasses.replace`` changes some."""
+    if network not in NETWORKS:
+        raise unknown_name("network", network, NETWORKS)
+    if network in ("lstm", "bilstm"):
         # an LSTM is slower in bfloat16; gradients of a mean over relations are too small for ATLOP's epsilon
         return ExtractorSettings(epochs=60, patience=10, rate=1e-3, epsilon=1e-8, precision="float32")
-    if kind == "gain":
+    if network == "gain":
         return ExtractorSettings(rate=1e-3, epsilon=1e-8)
     return ExtractorSettings()
