@@ -121,13 +121,15 @@ def memory() -> None:
 
 def measured_memory() -> dict[str, float]:
     from rulewright.learn.nlil.completion import NLILCompletion
+    from rulewright.learn.nlil.learner import NLILLearner
 
     try:
         kb = datasets.load("wn18")
     except RulewrightError as error:
         return {f"not measured: {error}": 0.0}
     before, began = peak_memory(), time.perf_counter()
-    NLILCompletion(targets=["_hypernym"], slots=7, layers=1, epochs=4, max_edges=30).fit(kb)
+    learner = NLILLearner(steps=1, levels=0, slots=7, layers=1, epochs=4, max_edges=30, max_facts=500)
+    NLILCompletion(learner=learner, targets=["_hypernym"]).fit(kb)
     return {
         "peak memory with the facts read": before,
         "peak memory after learning": peak_memory(),

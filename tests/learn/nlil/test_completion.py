@@ -17,11 +17,23 @@ from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.nlil.completion import NLILCompletion
 from rulewright.learn.nlil.facts import FactGraph, StatementCodes
 from rulewright.learn.nlil.formulas import RuleReader, RuleWriter, make_sampler
+from rulewright.learn.nlil.learner import NLILLearner
 from rulewright.learn.nlil.questions import LearningTask, add_wrong_pairs
 from rulewright.learn.nlil.selection import PairCounter
 from rulewright.reason.ranking import RuleRanker
 
-QUICK = {"slots": 5, "layers": 1, "width": 16, "epochs": 4, "rounds": 1, "rate": 0.005, "samples": 5}
+QUICK = {
+    "steps": 1,
+    "levels": 0,
+    "max_facts": 500,
+    "slots": 5,
+    "layers": 1,
+    "width": 16,
+    "epochs": 4,
+    "rounds": 1,
+    "rate": 0.005,
+    "samples": 5,
+}
 
 
 @settings(max_examples=4)
@@ -77,7 +89,7 @@ def chained(count: int = 40) -> KnowledgeBase:
 
 def test_a_graph_is_completed_by_the_rules_that_were_written(tmp_path: Path) -> None:
     kb = chained()
-    completion = NLILCompletion(targets=["q", "g"], folder=tmp_path, **QUICK).fit(kb)
+    completion = NLILCompletion(targets=["q", "g"], folder=tmp_path, learner=NLILLearner(**QUICK)).fit(kb)
     scores = evaluate_ranking(completion, kb, "test")
     assert scores.mrr > 0.95
     assert "q(X, Y) :- p(Y, X)." in [
@@ -85,10 +97,10 @@ def test_a_graph_is_completed_by_the_rules_that_were_written(tmp_path: Path) -> 
     ]
     again = RuleRanker.of(completion.rules_, kb, aggregation="weight")
     assert evaluate_ranking(again, kb, "test").mrr == pytest.approx(scores.mrr)  # what is printed is what ranks
-    resumed = NLILCompletion(targets=["q", "g"], folder=tmp_path, **QUICK).fit(kb)
+    resumed = NLILCompletion(targets=["q", "g"], folder=tmp_path, learner=NLILLearner(**QUICK)).fit(kb)
     assert resumed.paths_ == completion.paths_
-    with pytest.raises(FileError, match="other facts or options"):
-        NLILCompletion(targets=["q"], folder=tmp_path, **{**QUICK, "slots": 4}).fit(kb)
+    with pytest.raises(FileError, match="other facts or parameters"):
+        NLILCompletion(targets=["q"], folder=tmp_path, learner=NLILLearner(**{**QUICK, "slots": 4})).fit(kb)
 
 
 def test_marks_take_no_part_in_chains() -> None:
@@ -98,14 +110,12 @@ def test_marks_take_no_part_in_chains() -> None:
         builder.add("big", [f"a{i}"])
         if i:
             builder.add("q", [f"b{i}", f"a{i}"])
-    completion = NLILCompletion(targets=["q"], **QUICK).fit(builder.build())
+    completion = NLILCompletion(targets=["q"], learner=NLILLearner(**QUICK)).fit(builder.build())
     assert completion.ranker_.answers("q", "b0", 1)[0][0] == "a0"
 
 
 def test_wrong_options_are_named() -> None:
-    with pytest.raises(TypeError, match="colour"):
-        NLILCompletion(colour=1)  # type: ignore[call-arg]
-    with pytest.raises(DataError, match="slots must be >= 1, got 0"):
-        NLILCompletion(slots=0)
-    with pytest.raises(DataError, match="queries must be >= 1, got 0"):
-        NLILCompletion(queries=0)
+    with pytest.raises(DataError, match="levels of the learner must be 0, got 1"):
+        NLILCompletion(learner=NLILLearner(levels=1))
+    with pytest.raises(DataError, match="hide_pair must be True or False"):
+        NLILCompletion(hide_pair="yes")  # type: ignore[arg-type]

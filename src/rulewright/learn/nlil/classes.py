@@ -14,7 +14,7 @@ from rulewright.errors import DataError
 from rulewright.learn.nlil.facts import FactGraph, Floats
 from rulewright.learn.nlil.formulas import Conjunction, count_atoms, match_conjunctions
 from rulewright.learn.nlil.questions import LearningTask, TargetQuestions
-from rulewright.learn.nlil.rounds import LearningJob, RuleSearch, TaskResult, split_entities
+from rulewright.learn.nlil.rounds import RuleSearch, SelectionSettings, TaskResult, split_entities
 from rulewright.learn.nlil.selection import CountedRule, WrittenRule, count_rules, right_rows
 
 AGAINST = 5.0
@@ -177,9 +177,10 @@ class ClassResult(TaskResult):
     weights: RuleWeights
 
 
-def learn_classes(job: LearningJob, task: LearningTask, search: RuleSearch) -> ClassResult:
+def learn_classes(search: RuleSearch, settings: SelectionSettings) -> ClassResult:
     """Learn to predict classes: every round is trained on what the rules so far, weighed together, get wrong."""
-    train, held_out, measured_on = split_entities(task, job)
+    task = search.task
+    train, held_out, measured_on = split_entities(task, settings.held_out, search.seed)
     prior = (train.truth.sum(axis=0) + 0.5) / (len(train) + 0.5 * len(task.targets))
     chances = np.tile(prior, (len(train), 1))
     pool: list[CountedRule] = []
@@ -190,26 +191,26 @@ def learn_classes(job: LearningJob, task: LearningTask, search: RuleSearch) -> C
         matches = RuleMatches.find([rule.written for rule in kept], task, questions)
         targets = np.array([rule.target_index for rule in kept], dtype=np.int64)
         classes = questions.truth.argmax(axis=1)
-        return fit_weights(matches, targets, classes, prior, l2=job.l2, iterations=iterations), matches
+        return fit_weights(matches, targets, classes, prior, l2=settings.l2, iterations=iterations), matches
 
-    for _ in range(job.rounds):
+    for _ in range(search.rounds):
         wrong = np.abs(train.truth - chances)
         rules = search.run_round(train, wrong / np.maximum(wrong.mean(axis=0), 1e-9))
         new = {body for _, body in rules} - bodies
         bodies |= new
-        pool += count_for_classes(new, task, train, prior, job.min_support)
-        kept = choose_informative(pool, prior, most=job.max_rules)
+        pool += count_for_classes(new, task, train, prior, settings.min_support)
+        kept = choose_informative(pool, prior, most=settings.max_rules)
         weights, matches = weigh(train, 60)
         chances = _softmax(weights.scores(matches))
     every = train
-    if job.refit and measured_on != "train":
+    if settings.refit and measured_on != "train":
         arguments = np.concatenate([train.arguments[0], held_out.arguments[0]])
         every = TargetQuestions((arguments,), np.concatenate([train.truth, held_out.truth]))
     weights, _ = weigh(every, 100)
     measured = {rule.written: rule for rule in count_rules((rule.written for rule in kept), task, held_out)}
     of_classes = [[rule for rule in kept if rule.target_index == target] for target in range(len(task.targets))]
     return ClassResult(
-        job.targets,
+        task.targets,
         tuple(rule.written for rule in kept),
         tuple(
             search.write_measured(rule, measured[rule.written], held_out, measured_on, float(weight))

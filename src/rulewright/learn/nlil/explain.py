@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
 
 from rulewright.data import KnowledgeBase
 from rulewright.data.vocabulary import Domain
@@ -80,8 +79,9 @@ def explain_classifier(
     if not predictions:
         raise DataError("there are no predictions to explain")
     labelled = _replace_classes(kb, predictions)
-    learner = NLILLearner() if learner is None else clone(learner)
-    learner.set_params(targets=tuple(sorted(set(predictions.values()))), exclusive=True).fit(labelled)
+    parameters = (learner or NLILLearner()).get_params(deep=False)
+    parameters |= {"targets": tuple(sorted(set(predictions.values()))), "exclusive": True}
+    learner = NLILLearner(**parameters).fit(labelled)
     result = learner.class_result()
     scores, matches = score_classes(result, labelled)
     is_right = np.argmax(scores.scores, axis=1) == scores.truth

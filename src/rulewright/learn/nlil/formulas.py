@@ -101,10 +101,10 @@ def normalize(literal: PathLiteral, codes: StatementCodes) -> PathLiteral:
         return kept
 
     left, right = shorten(literal.left), shorten(literal.right)
-    place, mark = codes.decode(literal.statement)
-    if place == "step":
+    form, mark = codes.decode(literal.statement)
+    if form == "step":
         return PathLiteral(literal.statement, left, right)
-    path = left if place == "left" else right
+    path = left if form == "left" else right
     assert path is not None
     filters = _trailing_filters(path, vocabulary)
     if mark == ANYTHING and filters:
@@ -112,7 +112,7 @@ def normalize(literal: PathLiteral, codes: StatementCodes) -> PathLiteral:
     if mark != ANYTHING and vocabulary.filter_operator(mark) in filters:
         others = (operator for operator in filters if operator != vocabulary.filter_operator(mark))
         path = (*path[: len(path) - len(filters)], *others)
-    if place == "left":
+    if form == "left":
         return PathLiteral(codes.mark_statement(0, mark), path, None)
     return PathLiteral(codes.mark_statement(1, mark), None, path)
 
@@ -158,21 +158,21 @@ class RuleReader:
 
     def make_literal(self, statement: int, left: OperatorPath, right: OperatorPath) -> Alternatives:
         """Return a literal, or TRUE or FALSE where it is always true or always false."""
-        place, _ = self.codes.decode(statement)
+        form, _ = self.codes.decode(statement)
         literal = normalize(
-            PathLiteral(statement, left if place != "right" else None, right if place != "left" else None), self.codes
+            PathLiteral(statement, left if form != "right" else None, right if form != "left" else None), self.codes
         )
         _, code = self.codes.decode(literal.statement)
-        if place == "step":
+        if form == "step":
             # the step that the question is about, from one argument to the other, is hidden from it
             is_hidden = step_of_operator(code) == self.hidden.step and not literal.operators
         elif code == ANYTHING and not literal.operators:
             return TRUE
         elif literal.operators:
             filters = map(self.codes.vocabulary.filter_operator, self.hidden.marks)
-            is_hidden = place == "left" and literal.operators[0] in filters
+            is_hidden = form == "left" and literal.operators[0] in filters
         else:
-            is_hidden = place == "left" and code in self.hidden.marks
+            is_hidden = form == "left" and code in self.hidden.marks
         return FALSE if is_hidden else frozenset([frozenset([(literal, True)])])
 
 
@@ -421,10 +421,10 @@ class RuleWriter:
                     before, end = end, next(fresh)
                     atoms += self._write_step(operator, before, end)
             ends.append(end)
-        place, code = self.codes.decode(literal.statement)
-        if place == "step":
+        form, code = self.codes.decode(literal.statement)
+        if form == "step":
             return [*atoms, *self._write_step(code, ends[0], ends[1])]
-        end = ends[0] if place == "left" else ends[1]
+        end = ends[0] if form == "left" else ends[1]
         return atoms if code == ANYTHING else [*atoms, Atom(vocabulary.mark_name(code), (end,))]
 
     def _write_step(self, operator: int, start: Variable, end: Variable) -> tuple[Atom, ...]:

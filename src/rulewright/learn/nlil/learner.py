@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 
-from rulewright.checks import Flag, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import SHARE, Flag, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
 from rulewright.errors import DataError, unknown_name
@@ -23,35 +23,8 @@ from rulewright.learn.nlil.facts import FactGraph, Floats
 from rulewright.learn.nlil.formulas import match_conjunctions
 from rulewright.learn.nlil.generator import Truth, score_questions
 from rulewright.learn.nlil.questions import LearningTask
-from rulewright.learn.nlil.rounds import GeneratorSettings, LearningJob, RuleSearch, TaskResult, learn_predicate
+from rulewright.learn.nlil.rounds import GeneratorSettings, RuleSearch, SelectionSettings, TaskResult, learn_predicate
 from rulewright.logic import RuleSet
-
-GENERATOR_RULES: Mapping[str, ParameterRule] = {
-    "targets": Names(),
-    "steps": Whole(1),
-    "chains": Whole(1),
-    "shared": Flag(),
-    "width": Whole(1),
-    "layers": Whole(1),
-    "heads": Whole(1),
-    "slots": Whole(1),
-    "seeds": Whole(0),
-    "epochs": Whole(1),
-    "batch_size": Whole(1),
-    "rate": Real(0),
-    "sharpest": Real(0, 1, above=True),
-    "entropy": Real(0),
-    "truth": OneOf("exponential", "paper"),
-    "max_predicates": Whole(1),
-    "max_edges": Whole(1, optional=True),
-    "rounds": Whole(1),
-    "samples": Whole(0),
-    "max_length": Whole(1),
-    "max_facts": Whole(1),
-    "negatives": Whole(1),
-    "seed": Whole(0),
-}
-"""What values the parameters may have that every learner with generators takes."""
 
 BLOCK = 2048
 """How many questions soft scores are computed for at a time."""
@@ -112,20 +85,18 @@ class NLILLearner(Learner):
     kb_: KnowledgeBase
 
     _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {
-        **GENERATOR_RULES,
-        "exclusive": Flag(),
-        "levels": Whole(0),
-        "combinations": Whole(1),
-        "negation": Flag(),
-        "min_support": Whole(1),
-        "min_precision": Real(0, 1),
-        "max_rules": Whole(1),
-        "max_heads": Whole(1),
-        "max_chained": Whole(0),
+        "targets": Names(),
+        **dict.fromkeys(("exclusive", "negation", "shared", "refit"), Flag()),
+        **dict.fromkeys(("steps", "chains", "combinations", "width", "layers", "heads", "slots"), Whole(1)),
+        **dict.fromkeys(("epochs", "batch_size", "max_predicates", "rounds", "max_length"), Whole(1)),
+        **dict.fromkeys(("min_support", "max_rules", "max_heads", "max_facts", "negatives", "processes"), Whole(1)),
+        **dict.fromkeys(("levels", "seeds", "samples", "max_chained", "seed"), Whole(0)),
+        **dict.fromkeys(("rate", "entropy", "l2"), Real(0)),
+        "max_edges": Whole(1, optional=True),
+        "sharpest": Real(0, 1, above=True),
+        "truth": OneOf("exponential", "paper"),
+        "min_precision": SHARE,
         "held_out": Real(0, 1, below=True),
-        "l2": Real(0),
-        "refit": Flag(),
-        "processes": Whole(1),
     }
 
     def __init__(
@@ -187,7 +158,8 @@ class NLILLearner(Learner):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_heads(self.width, self.heads)
+        if self.width % self.heads:
+            raise DataError(f"width must be a multiple of heads ({self.heads}), got {self.width}")
 
     def fit(self, kb: KnowledgeBase) -> Self:
         """Learn the rules of the targets."""
@@ -196,7 +168,7 @@ class NLILLearner(Learner):
         names = self._choose_targets(kb)
         usable = [name for name in names if kb.count(name)]
         tasks = [tuple(usable)] if self.exclusive else [(name,) for name in usable]
-        results = list(self._learn([self._make_job(kb, targets) for targets in tasks]))
+        results = self._learn(kb, tasks)
         self.learned_ = {name: result for result in results for name in result.targets}
         rules = [rule for result in results for rule in result.rules]
         is_against = [(rule.annotations.number("weight") or 0.0) < 0 for rule in rules]
@@ -285,39 +257,51 @@ class NLILLearner(Learner):
             raise DataError(f"exclusive targets are two classes or more, got {with_facts}")
         return names
 
-    def _make_job(self, kb: KnowledgeBase, targets: tuple[str, ...]) -> LearningJob:
-        folder = None
-        if self.folder is not None:
-            folder = Path(self.folder) / (safe_file_name(targets[0]) if len(targets) == 1 else "classes")
-        return LearningJob(
-            kb=kb,
-            targets=targets,
-            shape=RuleShape(
-                steps=self.steps,
-                chains=self.chains,
-                levels=self.levels,
-                combinations=self.combinations,
-                negation=self.negation,
-                shared=self.shared,
-                width=self.width,
-                layers=self.layers,
-                heads=self.heads,
-            ),
-            training=GeneratorSettings(
-                slots=self.slots,
-                seeds=self.seeds,
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                rate=self.rate,
-                sharpest=self.sharpest,
-                entropy=self.entropy,
-                truth=self.truth,
-                max_predicates=self.max_predicates,
-                max_edges=self.max_edges,
-            ),
+    def make_search(
+        self, task: LearningTask, folder: Path | None = None, progress: Progress | None = None
+    ) -> RuleSearch:
+        """Return what trains generators for a task with these parameters and reads their rules."""
+        shape = RuleShape(
+            steps=self.steps,
+            chains=self.chains,
+            levels=self.levels,
+            combinations=self.combinations,
+            negation=self.negation,
+            shared=self.shared,
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+        )
+        training = GeneratorSettings(
+            slots=self.slots,
+            seeds=self.seeds,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            rate=self.rate,
+            sharpest=self.sharpest,
+            entropy=self.entropy,
+            truth=self.truth,
+            max_predicates=self.max_predicates,
+            max_edges=self.max_edges,
+        )
+        return RuleSearch(
+            task,
+            shape,
+            training,
             rounds=self.rounds,
             samples=self.samples,
             max_length=self.max_length,
+            seed=self.seed,
+            folder=folder,
+            progress=progress,
+        )
+
+    def _learn_task(self, kb: KnowledgeBase, targets: tuple[str, ...]) -> TaskResult:
+        folder = None
+        if self.folder is not None:
+            folder = Path(self.folder) / (safe_file_name(targets[0]) if len(targets) == 1 else "classes")
+        search = self.make_search(LearningTask.for_targets(FactGraph(kb), targets), folder, self.progress)
+        settings = SelectionSettings(
             min_support=self.min_support,
             min_precision=self.min_precision,
             max_rules=self.max_rules,
@@ -328,54 +312,29 @@ class NLILLearner(Learner):
             held_out=self.held_out,
             l2=self.l2,
             refit=self.refit,
-            seed=self.seed,
-            folder=folder,
         )
+        return learn_classes(search, settings) if len(targets) > 1 else learn_predicate(search, settings)
 
-    def _learn(self, jobs: Sequence[LearningJob]) -> Iterator[TaskResult]:
-        if self.processes == 1 or len(jobs) == 1:
-            yield from (learn_task(job, self.progress) for job in jobs)
-            return
-        results: dict[int, TaskResult] = {}
+    def _learn(self, kb: KnowledgeBase, tasks: Sequence[tuple[str, ...]]) -> list[TaskResult]:
+        if self.processes == 1 or len(tasks) == 1:
+            return [self._learn_task(kb, targets) for targets in tasks]
+        worker = NLILLearner(**{**self.get_params(deep=False), "progress": None})
         # a fork would copy the threads' locks, and then wait for them for ever
-        pool = ProcessPoolExecutor(min(self.processes, len(jobs)), mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(min(self.processes, len(tasks)), mp_context=get_context("spawn"))
         try:
-            running = {pool.submit(_learn_on_one_thread, job): position for position, job in enumerate(jobs)}
+            running = {pool.submit(_learn_on_one_thread, worker, kb, targets): targets for targets in tasks}
             for done, future in enumerate(as_completed(running), start=1):
-                results[running[future]] = future.result()
+                future.result()
                 if self.progress is not None:
-                    self.progress(jobs[running[future]].targets[0], done, len(jobs))
+                    self.progress(running[future][0], done, len(tasks))
+            return [future.result() for future in running]
         finally:
             pool.shutdown(cancel_futures=True)
-        yield from (results[position] for position in range(len(jobs)))
 
 
-def learn_task(job: LearningJob, progress: Progress | None = None) -> TaskResult:
-    """Learn the rules of a task."""
-    task = LearningTask.for_targets(FactGraph(job.kb), job.targets)
-    search = RuleSearch(
-        task,
-        job.shape,
-        job.training,
-        rounds=job.rounds,
-        samples=job.samples,
-        max_length=job.max_length,
-        seed=job.seed,
-        folder=job.folder,
-        progress=progress,
-    )
-    return learn_classes(job, task, search) if len(job.targets) > 1 else learn_predicate(job, task, search)
-
-
-def _learn_on_one_thread(job: LearningJob) -> TaskResult:
+def _learn_on_one_thread(learner: NLILLearner, kb: KnowledgeBase, targets: tuple[str, ...]) -> TaskResult:
     torch.set_num_threads(1)
-    return learn_task(job)
-
-
-def check_heads(width: int, heads: int) -> None:
-    """Refuse a width that cannot be divided among the heads of a transformer."""
-    if width % heads:
-        raise DataError(f"width must be a multiple of heads ({heads}), got {width}")
+    return learner._learn_task(kb, targets)
 
 
 def safe_file_name(name: str) -> str:

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rulewright.checks import Progress
-from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids
 from rulewright.learn.nlil.choices import RuleChoices, RuleShape, choose_predicates
 from rulewright.learn.nlil.facts import Floats, Mask, StatementCodes
@@ -68,16 +67,9 @@ class GeneratorSettings:
 
 
 @dataclass(frozen=True)
-class LearningJob:
-    """All that learning one task takes, to be sent to another process: see `NLILLearner`."""
+class SelectionSettings:
+    """How rules are counted and chosen: see `NLILLearner`."""
 
-    kb: KnowledgeBase
-    targets: tuple[str, ...]
-    shape: RuleShape
-    training: GeneratorSettings
-    rounds: int
-    samples: int
-    max_length: int
     min_support: int
     min_precision: float
     max_rules: int
@@ -88,8 +80,6 @@ class LearningJob:
     held_out: float
     l2: float
     refit: bool
-    seed: int
-    folder: Path | None
 
 
 @dataclass(frozen=True)
@@ -327,36 +317,38 @@ def split_questions(
     return questions, questions, "train"
 
 
-def split_entities(task: LearningTask, job: LearningJob) -> tuple[TargetQuestions, TargetQuestions, str]:
-    """Hold questions about one entity out, by whole worlds where there are several."""
-    questions, worlds = task.all_questions(), job.kb.entity_worlds
+def split_entities(task: LearningTask, share: float, seed: int) -> tuple[TargetQuestions, TargetQuestions, str]:
+    """Hold a share of the questions about one entity out, by whole worlds where there are several."""
+    questions, worlds = task.all_questions(), task.graph.kb.entity_worlds
     group = np.arange(len(questions)) if worlds is None else worlds[questions.arguments[0]].astype(np.int64)
-    return split_questions(questions, group, job.held_out, job.seed)
+    return split_questions(questions, group, share, seed)
 
 
-def learn_predicate(job: LearningJob, task: LearningTask, search: RuleSearch) -> TaskResult:
+def learn_predicate(search: RuleSearch, settings: SelectionSettings) -> TaskResult:
     """Explain a predicate of one or two entities."""
+    task, seed = search.task, search.seed
     if task.arity == 1:
-        train, held_out, measured_on = split_entities(task, job)
+        train, held_out, measured_on = split_entities(task, settings.held_out, seed)
 
         def ask(round_index: int) -> TargetQuestions:
-            return balance_questions(train, job.kb.entity_worlds, job.negatives, job.seed + round_index)
+            return balance_questions(train, task.graph.kb.entity_worlds, settings.negatives, seed + round_index)
 
         def count(rules: Iterable[WrittenRule], questions: TargetQuestions) -> list[CountedRule]:
             return count_rules(rules, task, questions)
 
-        return _run_rounds(job, search, ask, count, train, held_out, measured_on)
+        return _run_rounds(search, settings, ask, count, train, held_out, measured_on)
 
     facts, false = task.target_facts(), task.target_facts(truth=False)
     every = TargetQuestions(facts, np.ones((len(facts[0]), 1), dtype=bool))
-    train, held_out, measured_on = split_questions(every, facts[0], job.held_out, job.seed)
-    counters = [PairCounter(task, part.arguments, most=job.max_heads, seed=job.seed) for part in (train, held_out)]
+    train, held_out, measured_on = split_questions(every, facts[0], settings.held_out, seed)
+    counters = [PairCounter(task, part.arguments, most=settings.max_heads, seed=seed) for part in (train, held_out)]
     known = train.arguments
 
     def ask_pairs(round_index: int) -> TargetQuestions:
-        order = np.random.default_rng([job.seed, round_index]).permutation(len(known[0]))
-        some = tuple(column[np.sort(order[: job.max_facts])] for column in known)
-        return add_wrong_pairs(some, facts, task.graph, ratio=job.negatives, seed=job.seed + round_index, false=false)
+        order = np.random.default_rng([seed, round_index]).permutation(len(known[0]))
+        some = tuple(column[np.sort(order[: settings.max_facts])] for column in known)
+        ratio = settings.negatives
+        return add_wrong_pairs(some, facts, task.graph, ratio=ratio, seed=seed + round_index, false=false)
 
     def count_pairs(rules: Iterable[WrittenRule], questions: TargetQuestions) -> list[CountedRule]:
         counter = counters[0] if questions is counters[0].questions else counters[1]
@@ -364,12 +356,14 @@ def learn_predicate(job: LearningJob, task: LearningTask, search: RuleSearch) ->
             rule for rule in rules if any(literal.is_joining and positive for literal, positive in rule[1])
         )
 
-    return _run_rounds(job, search, ask_pairs, count_pairs, counters[0].questions, counters[1].questions, measured_on)
+    return _run_rounds(
+        search, settings, ask_pairs, count_pairs, counters[0].questions, counters[1].questions, measured_on
+    )
 
 
 def _run_rounds(
-    job: LearningJob,
     search: RuleSearch,
+    settings: SelectionSettings,
     ask: Callable[[int], TargetQuestions],
     count: Callable[[Iterable[WrittenRule], TargetQuestions], list[CountedRule]],
     train: TargetQuestions,
@@ -387,12 +381,12 @@ def _run_rounds(
         return choose_cover(
             rules,
             [search.is_recursive(rule) for rule in rules],
-            min_support=job.min_support,
-            min_precision=job.min_precision,
-            max_rules=job.max_rules,
+            min_support=settings.min_support,
+            min_precision=settings.min_precision,
+            max_rules=settings.max_rules,
         )
 
-    for round_index in range(job.rounds):
+    for round_index in range(search.rounds):
         questions = ask(round_index)
         weights = balance_weights(questions.truth, _unexplained(questions, train, kept))
         # a recursive set with nothing to start from needs rules that do not use the target
@@ -401,18 +395,18 @@ def _run_rounds(
         pool += [rule for rule in count(new, train) if rule.support]
         kept = choose(pool)
         if len(right_rows(kept)) == positives:
-            grounded = _is_grounded(job, search, kept, train)
+            grounded = _is_grounded(search, settings.max_chained, kept, train)
             if grounded is not False:
                 break
     if grounded is None:
-        grounded = _is_grounded(job, search, kept, train)
+        grounded = _is_grounded(search, settings.max_chained, kept, train)
     if grounded is False:  # rules that start a recursion come before those that only repeat it
         starts = [rule for rule in choose([rule for rule in pool if not search.is_recursive(rule)]) if rule not in kept]
         kept = [*starts, *kept]
-        grounded = _is_grounded(job, search, kept, train)
+        grounded = _is_grounded(search, settings.max_chained, kept, train)
     measured = {rule.written: rule for rule in count([rule.written for rule in kept], held_out)}
     return TaskResult(
-        job.targets,
+        search.task.targets,
         tuple(rule.written for rule in kept),
         tuple(search.write_measured(rule, measured[rule.written], held_out, measured_on) for rule in kept),
         tuple(search.generators),
@@ -442,20 +436,20 @@ def _keys(arguments: Sequence[Ids]) -> Ids:
 
 
 def _is_grounded(
-    job: LearningJob, search: RuleSearch, kept: Sequence[CountedRule], train: TargetQuestions
+    search: RuleSearch, max_chained: int, kept: Sequence[CountedRule], train: TargetQuestions
 ) -> bool | None:
     """Return whether recursive rules derive, from facts without the target, all that they are right of.
 
     None where no rule is recursive, where there are too many facts to chain forwards, and where the chain is still
     growing after `CHAINED` rounds: it has a start then.
     """
-    if not any(map(search.is_recursive, kept)) or job.kb.n_facts > job.max_chained:
+    kb, target = search.task.graph.kb, search.task.targets[0]
+    if not any(map(search.is_recursive, kept)) or kb.n_facts > max_chained:
         return None
-    target = job.targets[0]
-    target_index = job.kb.predicate_index(target)
-    tables = {name: table.keep_rows(table.predicate != target_index) for name, table in job.kb.tables().items()}
+    target_index = kb.predicate_index(target)
+    tables = {name: table.keep_rows(table.predicate != target_index) for name, table in kb.tables().items()}
     rules = RuleSet([search.writers[0].write(rule.conjunction) for rule in kept])
-    inferred = apply(rules, job.kb.with_facts(tables), max_rounds=CHAINED)
+    inferred = apply(rules, kb.with_facts(tables), max_rounds=CHAINED)
     derived = _keys([column.astype(np.int64) for column in inferred.facts.columns(target)])
     right = right_rows(kept)
     if np.isin(_keys([column[right] for column in train.arguments]), derived).all():

@@ -1,1 +1,1 @@
-"""NLIL."""
+"""NLIL: settings (experiments.toml), even numbers (even.py), completion (kbc.py), scenes (scenes.py), report.py."""

@@ -29,19 +29,19 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     for rule in learner.rules_:
         tell(str(rule))
     even = set(kb.columns(TARGET)[0].tolist())
-    numbers = np.arange(kb.n_entities)
-    asked = set(numbers[learner.scores(TARGET, [numbers]) > 0.5].tolist())
+    entities = np.arange(kb.n_entities)
+    inferred = set(entities[learner.scores(TARGET, [entities]) > 0.5].tolist())
     derived = derive_alone(learner.rules_, kb)
     return {
         "experiment": experiment.name,
         "title": experiment.title,
         "seed": seed,
         "columns": ["precision", "recall"],
-        "rows": {"asked one by one": figures(asked, even), "derived from zero": figures(derived, even)},
-        "exact": asked == even and derived == even,
-        "zero": 0 in asked and 0 in derived,
+        "rows": {"asked one by one": measure(inferred, even), "derived from zero": measure(derived, even)},
+        "exact": inferred == even and derived == even,
+        "zero": 0 in inferred and 0 in derived,
         "rounds": len(learner.learned_[TARGET].generators),
-        "rules": [str(each) for each in learner.rules_],
+        "rules": [str(rule) for rule in learner.rules_],
         "seconds": round(seconds, 1),
         "paper": settings.get("paper"),
     }
@@ -49,16 +49,16 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
 
 def derive_alone(rules: RuleSet, kb: KnowledgeBase) -> set[int]:
     """Return what rules derive of the target where none of its facts is given."""
-    number = kb.predicate_index(TARGET)
-    tables = {kind: table.keep_rows(table.predicate != number) for kind, table in kb.tables().items()}
+    target_index = kb.predicate_index(TARGET)
+    tables = {name: table.keep_rows(table.predicate != target_index) for name, table in kb.tables().items()}
     return set(apply(rules, kb.with_facts(tables)).facts.columns(TARGET)[0].tolist())
 
 
-def figures(found: set[int], wanted: set[int]) -> dict[str, float]:
+def measure(derived: set[int], wanted: set[int]) -> dict[str, float]:
     """Return precision and recall.
 
-    >>> figures({0, 2, 3}, {0, 2, 4})
+    >>> measure({0, 2, 3}, {0, 2, 4})
     {'precision': 0.6666666666666666, 'recall': 0.6666666666666666}
     """
-    right = len(found & wanted)
-    return {"precision": right / len(found) if found else 0.0, "recall": right / len(wanted)}
+    right = len(derived & wanted)
+    return {"precision": right / len(derived) if derived else 0.0, "recall": right / len(wanted)}

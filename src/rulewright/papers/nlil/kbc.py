@@ -9,6 +9,8 @@ from typing import Any
 
 from rulewright import datasets
 from rulewright.learn.nlil.completion import NLILCompletion
+from rulewright.learn.nlil.learner import NLILLearner
+from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.completion_runs import COLUMNS, progress_teller, ranked_splits, readable
 
@@ -19,7 +21,13 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     kb = datasets.load(str(settings["set"]))
     started, began = time.process_time(), time.monotonic()
     progress = progress_teller(tell, "relations")
-    completion = NLILCompletion(seed=seed, folder=folder, progress=progress, **settings["options"]).fit(kb)
+    completion = NLILCompletion(
+        learner=NLILLearner(levels=0, seed=seed, **settings["options"]),
+        mixture=PathMixture(seed=seed, **settings["weighing"]),
+        hide_pair=bool(settings.get("hide_pair", False)),
+        folder=folder,
+        progress=progress,
+    ).fit(kb)
     learned = time.process_time()
     rows, by_split = ranked_splits(completion, kb, settings.get("splits", ("valid", "test")), tell)
     return {
@@ -31,7 +39,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         "ties": "mean",
         "scores": "hard: the extracted rules, weighted",
         "written": sum(map(len, completion.paths_.values())),
-        "rules": sum(len(each.table) for each in completion.learned_.values()),
+        "rules": sum(len(target.table) for target in completion.learned_.values()),
         "core_seconds": {
             "learning": round(learned - started, 1),
             "ranking": round(time.process_time() - learned, 1),

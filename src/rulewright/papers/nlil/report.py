@@ -40,14 +40,14 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
 def even_table(runs: Runs) -> str:
     """Even and successor: how many seeds are exact, and how long it took (Figure 5a)."""
     lines = []
-    for title, found in runs_of_task(runs, "even"):
-        exact = sum(bool(run["exact"] and run["zero"]) for run in found)
+    for title, task_runs in runs_of_task(runs, "even"):
+        exact = sum(bool(run["exact"] and run["zero"]) for run in task_runs)
         lines.append(
             (
                 title,
-                f"{exact} of {len(found)}",
-                mean_and_sd((run["rounds"] for run in found), scale=1, digits=1),
-                mean_and_sd((run["seconds"] for run in found), scale=1, digits=1),
+                f"{exact} of {len(task_runs)}",
+                mean_and_sd((run["rounds"] for run in task_runs), scale=1, digits=1),
+                mean_and_sd((run["seconds"] for run in task_runs), scale=1, digits=1),
             )
         )
     return markdown_table(("", "exact, zero too", "rounds", "seconds"), lines)
@@ -56,16 +56,16 @@ def even_table(runs: Runs) -> str:
 def completion_table(runs: Runs) -> str:
     """Filtered ranks by the extracted rules, ties in expectation, beside the paper (Table 1)."""
     lines = []
-    for title, found in runs_of_task(runs, "kbc"):
-        for row in found[0]["rows"]:
-            rows = [run["rows"][row] for run in found]
+    for title, task_runs in runs_of_task(runs, "kbc"):
+        for row in task_runs[0]["rows"]:
+            rows = [run["rows"][row] for run in task_runs]
             ours = row.startswith("ours")
             lines.append(
                 (
                     f"{title}: {row}",
                     *(mean_figure(rows if ours else rows[:1], key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
-                    _mean([run["core_seconds"]["learning"] for run in found]) if ours else NOTHING,
-                    _mean([run["rules"] for run in found]) if ours else NOTHING,
+                    _mean([run["core_seconds"]["learning"] for run in task_runs]) if ours else NOTHING,
+                    _mean([run["rules"] for run in task_runs]) if ours else NOTHING,
                 )
             )
     head = ("", "MRR", "Hits@1", "Hits@3", "Hits@10", "learning, s of one core", "rules")
@@ -75,9 +75,9 @@ def completion_table(runs: Runs) -> str:
 def scene_table(runs: Runs) -> str:
     """Object classification by the extracted rules (Table 3), and with fewer images (Figure 5c)."""
     lines = []
-    for title, found in runs_of_task(runs, "scenes"):
-        for row in found[0]["rows"]:
-            rows = [run["rows"][row] for run in found]
+    for title, task_runs in runs_of_task(runs, "scenes"):
+        for row in task_runs[0]["rows"]:
+            rows = [run["rows"][row] for run in task_runs]
             ours = row in ("ours", "frequency vote")
             lines.append(
                 (
@@ -86,8 +86,8 @@ def scene_table(runs: Runs) -> str:
                         mean_figure(rows if ours else rows[:1], key)
                         for key in ("r@1", "r@5", "r@1 top 50", "r@5 top 50")
                     ),
-                    _mean([run["images"] for run in found]) if ours else NOTHING,
-                    _mean([run["seconds"] for run in found]) if row == "ours" else NOTHING,
+                    _mean([run["images"] for run in task_runs]) if ours else NOTHING,
+                    _mean([run["seconds"] for run in task_runs]) if row == "ours" else NOTHING,
                 )
             )
     head = ("", "R@1", "R@5", "R@1, top 50", "R@5, top 50", "images", "seconds")
@@ -96,12 +96,12 @@ def scene_table(runs: Runs) -> str:
 
 def printed_rules(runs: Runs) -> str:
     """The rules of the most frequent classes (Table 4), and those a reader should distrust (Table 5)."""
-    found = runs.get("nlil/vrd")
-    if not found:
+    vrd_runs = runs.get("nlil/vrd")
+    if not vrd_runs:
         return ABSENT
-    rules = [rule for written in found[0]["readable"].values() for rule in written[:2]]
+    rules = [rule for written in vrd_runs[0]["readable"].values() for rule in written[:2]]
     parts = ["Of the most frequent classes:", code_block(rules), "The least precise of the weightiest:"]
-    return "\n\n".join([*parts, code_block(found[0]["doubtful"])])
+    return "\n\n".join([*parts, code_block(vrd_runs[0]["doubtful"])])
 
 
 def cost_tables(path: Path) -> str:
@@ -117,7 +117,7 @@ def cost_tables(path: Path) -> str:
 
 
 def _cells(row: Sequence[object]) -> list[str]:
-    return [f"{each:.3f}" if isinstance(each, float) else str(each) for each in row]
+    return [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
 
 
 def _mean(values: Sequence[float]) -> str:
