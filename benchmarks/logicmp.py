@@ -31,10 +31,10 @@ ITERATIONS = 5
 
 def products(count: int, size: int) -> Tensor:
     one, other = torch.rand(size, size), torch.rand(size, size)
-    found = one
+    product = one
     for _ in range(count):
-        found = one @ other
-    return found
+        product = one @ other
+    return product
 
 
 def algorithm_2(logits: Tensor, iterations: int = ITERATIONS) -> Tensor:
@@ -54,14 +54,14 @@ def algorithm_2(logits: Tensor, iterations: int = ITERATIONS) -> Tensor:
 def grounding_loop(logits: Tensor) -> list[list[float]]:
     """One iteration, grounding by grounding."""
     true = torch.sigmoid(logits).tolist()
-    found = logits.tolist()
+    messages = logits.tolist()
     n = len(true)
     for a, b, c in itertools.product(range(n), repeat=3):
         if a != b and b != c:
-            found[a][c] += true[a][b] * true[b][c]
-            found[a][b] -= true[b][c] * (1 - true[a][c])
-            found[b][c] -= true[a][b] * (1 - true[a][c])
-    return found
+            messages[a][c] += true[a][b] * true[b][c]
+            messages[a][b] -= true[b][c] * (1 - true[a][c])
+            messages[b][c] -= true[a][b] * (1 - true[a][c])
+    return messages
 
 
 def transitivity(runs: int) -> None:
@@ -146,7 +146,7 @@ def real_rules(runs: int) -> None:
             ("neither", {"optimize": False, "share": False}),
         ):
             layer, logits = _layer_for(rules, kb, **options)
-            plan = layer.plan({kind: len(kb.domains[kind]) for kind in layer.grounding.types})
+            plan = layer.plan({type_name: len(kb.domains[type_name]) for type_name in layer.grounding.types})
             try:
                 with torch.no_grad():
                     (seconds,) = in_turns(runs, lambda layer=layer, logits=logits: layer(logits))
@@ -161,12 +161,13 @@ def real_rules(runs: int) -> None:
 
 def _layer_for(rules: rw.RuleSet, kb: rw.KnowledgeBase, **options: bool) -> tuple[LogicLayer, dict[str, Tensor]]:
     declared = rw.RuleSet(rules.statements, predicates=kb.predicates.values())
-    kinds = {kind for each in kb.predicates.values() for kind in each.types}
-    domains = {kind: [str(label) for label in kb.domains[kind].labels] for kind in kinds}
+    types = {type_name for declaration in kb.predicates.values() for type_name in declaration.types}
+    domains = {type_name: [str(label) for label in kb.domains[type_name].labels] for type_name in types}
     layer = LogicLayer(declared, domains, iterations=1, memory_limit=4 * 2**30)
     layer.planner = Planner(layer.grounding, **options)
     logits = {
-        name: torch.zeros([len(domains[kind]) for kind in kb.predicates[name].types]) for name in layer.grounding.used
+        name: torch.zeros([len(domains[type_name]) for type_name in kb.predicates[name].types])
+        for name in layer.grounding.used
     }
     return layer, logits
 
@@ -185,7 +186,7 @@ def beside_psl(runs: int) -> None:
             theirs = None
         layer, logits = _layer_for(rules, kb)
         layer.iterations = 50
-        evidence = {each: kb.tensor(each) for each in logits}
+        evidence = {name: kb.tensor(name) for name in logits}
         with torch.no_grad():
             (ours,) = in_turns(runs, lambda layer=layer, x=logits, e=evidence: layer(x, e))
         rows.append((name, theirs or "stopped", ours, theirs / ours if theirs else ""))
@@ -203,12 +204,12 @@ def _psl(kb: rw.KnowledgeBase, rules: rw.RuleSet) -> float:
     for name, declaration in kb.predicates.items():
         predicate = Predicate(f"x{name}", size=declaration.arity)
         model.add_predicate(predicate)
-        labels = [[str(each) for each in kb.domains[kind].labels] for kind in declaration.types]
+        labels = [[str(label) for label in kb.domains[type_name].labels] for type_name in declaration.types]
         true, false = set(kb.tuples(name)), set(kb.tuples(name, truth=False))
-        observed = [(*map(str, each), 1.0) for each in true] + [(*map(str, each), 0.0) for each in false]
+        observed = [(*map(str, args), 1.0) for args in true] + [(*map(str, args), 0.0) for args in false]
         if observed:
             predicate.add_data(Partition.OBSERVATIONS, observed)
-        targets = [each for each in itertools.product(*labels) if each not in true and each not in false]
+        targets = [args for args in itertools.product(*labels) if args not in true and args not in false]
         if targets:
             predicate.add_data(Partition.TARGETS, targets)
     for formula in rules.formulas:

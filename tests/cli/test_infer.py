@@ -46,10 +46,10 @@ def test_infer_and_evaluate(files):
 
 def test_json_predicates_and_atoms(files):
     options = ("--queries", "Cancer", "--queries", "'Smokes'('Bob')", "--json")
-    found = json.loads(run("infer", files / "a.mln", files / "facts.db", *options).stdout)
-    assert {each["predicate"] for each in found} == {"Cancer", "Smokes"}
-    assert len(found) == 5
-    assert found[0]["probability"] >= found[-1]["probability"]
+    marginals = json.loads(run("infer", files / "a.mln", files / "facts.db", *options).stdout)
+    assert {marginal["predicate"] for marginal in marginals} == {"Cancer", "Smokes"}
+    assert len(marginals) == 5
+    assert marginals[0]["probability"] >= marginals[-1]["probability"]
 
 
 def test_learned_weights_are_written(files):

@@ -28,32 +28,32 @@ Marginals = dict[GroundAtom, list[float]]  # the probability of each class; [fal
 
 def atoms(predicates: Mapping[str, PredicateDeclaration], domains: Mapping[str, Sequence[str]]) -> Iterator[GroundAtom]:
     for name, declaration in predicates.items():
-        for args in product(*(domains[kind] for kind in declaration.types)):
+        for args in product(*(domains[type_name] for type_name in declaration.types)):
             yield name, args
 
 
 def types_of(formula: Formula, predicates: Mapping[str, PredicateDeclaration]) -> dict[Variable, str]:
-    found: dict[Variable, str] = {}
+    types: dict[Variable, str] = {}
 
     def walk(part: Formula) -> None:
         match part:
             case Not(inner):
                 walk(inner)
             case And(parts) | Or(parts):
-                for each in parts:
-                    walk(each)
+                for child in parts:
+                    walk(child)
             case Implies(left, right) | Iff(left, right):
                 walk(left)
                 walk(right)
             case Comparison():
                 pass
             case _:
-                for term, kind in zip(part.args, predicates[part.predicate].types, strict=True):
+                for term, type_name in zip(part.args, predicates[part.predicate].types, strict=True):
                     if isinstance(term, Variable):
-                        found[term] = kind
+                        types[term] = type_name
 
     walk(formula)
-    return found
+    return types
 
 
 def groundings(
@@ -124,17 +124,17 @@ def message(
 ) -> list[float]:
     """Equation 3: the expectation of the formula's truth for each value of the target."""
     others = [atom for atom in ground_atoms(formula, binding) if atom != target]
-    found = []
+    expectations = []
     for chosen in range(len(marginals[target])):
         total = 0.0
         for values in product(*(range(len(marginals[atom])) for atom in others)):
-            weight = math.prod(marginals[atom][each] for atom, each in zip(others, values, strict=True))
+            weight = math.prod(marginals[atom][value] for atom, value in zip(others, values, strict=True))
             if weight and holds(
                 formula, binding, {**dict(zip(others, values, strict=True)), target: chosen}, predicates
             ):
                 total += weight
-        found.append(total)
-    return found
+        expectations.append(total)
+    return expectations
 
 
 def false_probability(
@@ -146,7 +146,7 @@ def false_probability(
     """How probable it is that a grounding is false, its atoms being independent."""
     names = list(ground_atoms(formula, binding))
     return sum(
-        math.prod(marginals[atom][each] for atom, each in zip(names, values, strict=True))
+        math.prod(marginals[atom][value] for atom, value in zip(names, values, strict=True))
         for values in product(*(range(len(marginals[atom])) for atom in names))
         if not holds(formula, binding, dict(zip(names, values, strict=True)), predicates)
     )
@@ -167,13 +167,13 @@ def mean_field(
     for _ in range(iterations):
         marginals = {atom: softmax(values) for atom, values in current.items()}
         for atom, chosen in evidence.items():
-            marginals[atom] = [float(place == chosen) for place in range(len(marginals[atom]))]
+            marginals[atom] = [float(value == chosen) for value in range(len(marginals[atom]))]
         target = {atom: list(values) for atom, values in potentials.items()}
         for weight, formula in formulas:
             for binding in groundings(formula, predicates, domains):
                 for atom in ground_atoms(formula, binding):
-                    for place, each in enumerate(message(formula, binding, atom, marginals, predicates)):
-                        target[atom][place] += weight * each
+                    for value, expectation in enumerate(message(formula, binding, atom, marginals, predicates)):
+                        target[atom][value] += weight * expectation
         current = {
             atom: [damping * old + (1 - damping) * new for old, new in zip(current[atom], values, strict=True)]
             for atom, values in target.items()
@@ -202,10 +202,10 @@ def exact_marginals(
             )
         for atom, chosen in world.items():
             totals[atom][chosen] += math.exp(score)
-    return {atom: [each / sum(values) for each in values] for atom, values in totals.items()}
+    return {atom: [total / sum(values) for total in values] for atom, values in totals.items()}
 
 
 def softmax(values: Sequence[float]) -> list[float]:
     highest = max(values)
-    powers = [math.exp(each - highest) for each in values]
-    return [each / sum(powers) for each in powers]
+    powers = [math.exp(value - highest) for value in values]
+    return [power / sum(powers) for power in powers]

@@ -34,8 +34,8 @@ from rulewright.logic import (
 )
 
 PREDICATES = {
-    each.name: each
-    for each in (
+    declaration.name: declaration
+    for declaration in (
         PredicateDeclaration("p", ("t",)),
         PredicateDeclaration("q", ("u",)),
         PredicateDeclaration("r", ("t", "t")),
@@ -46,7 +46,7 @@ PREDICATES = {
     )
 }
 DOMAINS = {"t": ("1", "2", "3"), "u": ("a", "b")}
-CLASSES = {name: len(each.classes or (0, 1)) for name, each in PREDICATES.items()}
+CLASSES = {name: len(declaration.classes or (0, 1)) for name, declaration in PREDICATES.items()}
 
 
 @st.composite
@@ -56,11 +56,11 @@ def unit_formulas(draw: st.DrawFn, names: tuple[str, ...]) -> Formula:
     args = tuple(
         draw(
             st.sampled_from(
-                [Variable(f"{kind.upper()}{n}") for n in range(3 if kind == "t" else 2)] * 3
-                + [Symbol(each) for each in DOMAINS[kind]]
+                [Variable(f"{type_name.upper()}{n}") for n in range(3 if type_name == "t" else 2)] * 3
+                + [Symbol(name) for name in DOMAINS[type_name]]
             )
         )
-        for kind in declaration.types
+        for type_name in declaration.types
     )
     atom = Atom(name, args)
     if declaration.classes is None:
@@ -74,12 +74,13 @@ def formulas(draw: st.DrawFn, names: tuple[str, ...] = tuple(PREDICATES), most: 
     """A formula of up to ``most`` literals; comparisons only of variables that have a type."""
     count = draw(st.integers(1, most))
     parts: list[Formula] = [draw(unit_formulas(names)) for _ in range(count)]
-    known = [each for part in parts for each in variables(part)]
+    known = [variable for part in parts for variable in variables(part)]
     if known and draw(st.booleans()) and draw(st.booleans()):
         one = draw(st.sampled_from(known))
         other = draw(
             st.sampled_from(
-                [each for each in known if each.name[0] == one.name[0]] + [Symbol(DOMAINS[one.name[0].lower()][0])]
+                [variable for variable in known if variable.name[0] == one.name[0]]
+                + [Symbol(DOMAINS[one.name[0].lower()][0])]
             )
         )
         if one.name[0] == "T" and draw(st.booleans()):
@@ -91,8 +92,8 @@ def formulas(draw: st.DrawFn, names: tuple[str, ...] = tuple(PREDICATES), most: 
             parts.append(Comparison(draw(st.sampled_from(["=", "!="])), one, other))
     while len(parts) > 1:
         left, right = parts.pop(draw(st.integers(0, len(parts) - 1))), parts.pop(0)
-        kind = draw(st.sampled_from([And, Or, Implies, Iff, Or, Implies]))
-        parts.append(kind((left, right)) if kind in (And, Or) else kind(left, right))
+        connective = draw(st.sampled_from([And, Or, Implies, Iff, Or, Implies]))
+        parts.append(connective((left, right)) if connective in (And, Or) else connective(left, right))
         if draw(st.booleans()):
             parts.append(Not(parts.pop()))
     return parts[0]
@@ -110,8 +111,8 @@ class Problem:
         chance = random.Random(seed)
         self.formulas = weighted
         self.predicates = used_predicates([formula for _, formula in weighted])
-        used = {kind for each in self.predicates.values() for kind in each.types}
-        self.domains = {kind: names for kind, names in DOMAINS.items() if kind in used}
+        used = {type_name for declaration in self.predicates.values() for type_name in declaration.types}
+        self.domains = {type_name: names for type_name, names in DOMAINS.items() if type_name in used}
         self.names = list(atoms(self.predicates, DOMAINS))
         self.potentials = {
             atom: [0.0, chance.gauss(0, 1)]
@@ -130,28 +131,28 @@ class Problem:
     def tensors(self) -> tuple[dict[str, torch.Tensor], dict[str, tuple[torch.Tensor, torch.Tensor]]]:
         logits, evidence = {}, {}
         for name, declaration in self.predicates.items():
-            shape = [len(DOMAINS[kind]) for kind in declaration.types]
-            mine = [atom for atom in self.names if atom[0] == name]
-            values = torch.tensor([self.potentials[atom] for atom in mine], dtype=torch.float64)
+            shape = [len(DOMAINS[type_name]) for type_name in declaration.types]
+            atoms_of_name = [atom for atom in self.names if atom[0] == name]
+            values = torch.tensor([self.potentials[atom] for atom in atoms_of_name], dtype=torch.float64)
             values = values[:, 1].reshape(shape) if declaration.classes is None else values.reshape(*shape, -1)
             logits[name] = values
-            seen = torch.tensor([atom in self.evidence for atom in mine]).reshape(shape)
-            chosen = torch.tensor([self.evidence.get(atom, 0) for atom in mine]).reshape(shape)
+            seen = torch.tensor([atom in self.evidence for atom in atoms_of_name]).reshape(shape)
+            chosen = torch.tensor([self.evidence.get(atom, 0) for atom in atoms_of_name]).reshape(shape)
             if bool(seen.any()):
                 evidence[name] = (chosen.bool() if declaration.classes is None else chosen, seen)
         return logits, evidence
 
     def marginals(self, output: dict[str, torch.Tensor]) -> dict[object, list[float]]:
-        found: dict[object, list[float]] = {}
+        marginals: dict[object, list[float]] = {}
         for name, declaration in self.predicates.items():
-            mine = [atom for atom in self.names if atom[0] == name]
+            atoms_of_name = [atom for atom in self.names if atom[0] == name]
             logits = output[name]
             if declaration.classes is None:
-                rows = [[1 - each, each] for each in torch.sigmoid(logits).reshape(-1).tolist()]
+                rows = [[1 - probability, probability] for probability in torch.sigmoid(logits).reshape(-1).tolist()]
             else:
                 rows = torch.softmax(logits, -1).reshape(-1, len(declaration.classes)).tolist()
-            found |= dict(zip(mine, rows, strict=True))
-        return found
+            marginals |= dict(zip(atoms_of_name, rows, strict=True))
+        return marginals
 
 
 def assert_same(problem: Problem, layer: LogicLayer, *, iterations: int, damping: float = 0.0) -> None:
@@ -169,7 +170,7 @@ def assert_same(problem: Problem, layer: LogicLayer, *, iterations: int, damping
     for atom, values in wanted.items():
         marginal = softmax(values)
         if atom in problem.evidence:
-            marginal = [float(place == problem.evidence[atom]) for place in range(len(marginal))]
+            marginal = [float(value == problem.evidence[atom]) for value in range(len(marginal))]
         assert found[atom] == pytest.approx(marginal, abs=1e-6), atom
 
 
@@ -218,14 +219,14 @@ def test_without_order_and_sharing_the_result_is_the_same(formula, seed):
 @given(formula=formulas(), seed=st.integers(0, 10**6))
 def test_a_batch_is_its_rows_and_a_mask_leaves_entities_out(formula, seed):
     problems = [Problem([(1.0, formula)], seed + row, observe=0.0) for row in range(2)]
-    rows = [each.tensors()[0] for each in problems]
+    rows = [problem.tensors()[0] for problem in problems]
     rules = problems[0].rules()
     layer = LogicLayer(rules, problems[0].domains, 2)
     batch = layer({name: torch.stack([row[name] for row in rows]) for name in rows[0]})
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         alone = layer(row)
         for name in row:
-            torch.testing.assert_close(batch[name][number], alone[name])
+            torch.testing.assert_close(batch[name][index], alone[name])
     if any(isinstance(term, Symbol) for unit in units(formula) for term in unit.args):
         return
     # Padded by one entity of each type that the mask leaves out, everything stays as it is.
@@ -237,12 +238,12 @@ def test_a_batch_is_its_rows_and_a_mask_leaves_entities_out(formula, seed):
             2, *[1] * tensor.ndim
         )
     wide = {"t": ("1", "2", "3", "9"), "u": ("a", "b", "c")}
-    used = {kind for name in padded for kind in PREDICATES[name].types}
-    masks = {kind: torch.tensor([[True] * len(DOMAINS[kind]) + [False]] * 2) for kind in used}
-    masked = LogicLayer(rules, {kind: wide[kind] for kind in used}, 2)(padded, mask=masks)
+    used = {type_name for name in padded for type_name in PREDICATES[name].types}
+    masks = {type_name: torch.tensor([[True] * len(DOMAINS[type_name]) + [False]] * 2) for type_name in used}
+    masked = LogicLayer(rules, {type_name: wide[type_name] for type_name in used}, 2)(padded, mask=masks)
     alone = layer(rows[0])
     for name, tensor in alone.items():
-        index = (1, *(slice(0, len(DOMAINS[kind])) for kind in PREDICATES[name].types))
+        index = (1, *(slice(0, len(DOMAINS[type_name])) for type_name in PREDICATES[name].types))
         torch.testing.assert_close(masked[name][index], tensor)
 
 
@@ -259,10 +260,10 @@ def test_gradients(formula, seed):
     def run(weight, *tensors):
         with torch.no_grad():
             layer.weights.learned.copy_(weight)
-        found = torch.func.functional_call(
+        output = torch.func.functional_call(
             layer, {"weights.learned": weight}, (dict(zip(names, tensors, strict=True)), evidence)
         )
-        return tuple(torch.sigmoid(each) for each in found.values())
+        return tuple(torch.sigmoid(logits_of_name) for logits_of_name in output.values())
 
     weight = torch.tensor([0.8], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(run, (weight, *given_logits), atol=1e-6)
@@ -275,13 +276,13 @@ def test_the_penalty_is_the_expected_share_of_false_groundings(formula, seed):
     logits, evidence = problem.tensors()
     marginals = {atom: softmax(values) for atom, values in problem.potentials.items()}
     for atom, chosen in problem.evidence.items():
-        marginals[atom] = [float(place == chosen) for place in range(len(marginals[atom]))]
+        marginals[atom] = [float(value == chosen) for value in range(len(marginals[atom]))]
     false = [
         false_probability(formula, binding, marginals, problem.predicates)
         for binding in groundings(formula, problem.predicates, DOMAINS)
     ]
-    found = SLrelax(problem.rules(), problem.domains)(logits, evidence)
-    assert found.item() == pytest.approx(1.5 * sum(false) / len(false), abs=1e-9)
+    penalty = SLrelax(problem.rules(), problem.domains)(logits, evidence)
+    assert penalty.item() == pytest.approx(1.5 * sum(false) / len(false), abs=1e-9)
 
 
 def test_the_papers_clause_sum_counts_twice_and_ours_does_not():
@@ -297,8 +298,8 @@ def test_distilling_one_iteration_has_the_gradient_of_the_grounding_score():
     torch.manual_seed(0)
     logits = {"r": torch.randn(4, 4, dtype=torch.float64), "p": torch.randn(4, dtype=torch.float64)}
     after = LogicLayer(rules, iterations=1)(logits)
-    leaves = {name: each.clone().requires_grad_() for name, each in logits.items()}
-    marginals = {name: torch.sigmoid(each) for name, each in leaves.items()}
+    leaves = {name: given_logits.clone().requires_grad_() for name, given_logits in logits.items()}
+    marginals = {name: torch.sigmoid(leaf) for name, leaf in leaves.items()}
     score = expected_score(marginals)
     gradients = torch.autograd.grad(score, [marginals["r"], marginals["p"]])
     for name, gradient in zip(("r", "p"), gradients, strict=True):
@@ -342,7 +343,9 @@ def test_exact_marginals_equal_enumeration(formula, seed):
     found = LogicLayer(problem.rules(), problem.domains).exact_marginals(logits, evidence)
     for name, declaration in problem.predicates.items():
         rows = found[name].reshape(-1, len(declaration.classes)) if declaration.classes else found[name].reshape(-1)
-        for atom, row in zip([each for each in problem.names if each[0] == name], rows, strict=True):
+        for atom, row in zip(
+            [ground_atom for ground_atom in problem.names if ground_atom[0] == name], rows, strict=True
+        ):
             expected = wanted[atom] if declaration.classes else wanted[atom][1]
             assert row.tolist() == pytest.approx(expected, abs=1e-9)
 
@@ -351,20 +354,20 @@ def test_several_batch_dimensions():
     layer = LogicLayer(rw.parse_rules("1.0 r(A, B) & r(B, C) => r(A, C)."))
     logits = torch.randn(2, 3, 4, 4)
     mask = torch.tensor([True, True, True, False]).expand(2, 3, 4)
-    found = layer({"r": logits}, mask={"entity": mask})["r"]
-    assert found.shape == logits.shape
+    output = layer({"r": logits}, mask={"entity": mask})["r"]
+    assert output.shape == logits.shape
     alone = layer({"r": logits[1, 2, :3, :3]})["r"]
-    torch.testing.assert_close(found[1, 2, :3, :3], alone)
-    torch.testing.assert_close(found[..., 3], logits[..., 3])
+    torch.testing.assert_close(output[1, 2, :3, :3], alone)
+    torch.testing.assert_close(output[..., 3], logits[..., 3])
 
 
 def test_evidence_everywhere_closed_predicates_and_rules():
     rules = rw.parse_rules("0.9 :: smokes(Y) :- friend(X, Y), smokes(X). closed friend.")
     friends = torch.tensor([[False, True], [False, False]])
     layer = LogicLayer(rules, iterations=1, weights="logit")
-    found = layer({"smokes": torch.zeros(2)}, {"friend": friends})["smokes"]
+    output = layer({"smokes": torch.zeros(2)}, {"friend": friends})["smokes"]
     strength = torch.logit(torch.tensor(0.9)) * 0.5
-    torch.testing.assert_close(found, torch.stack([-strength, strength]))
+    torch.testing.assert_close(output, torch.stack([-strength, strength]))
     seen = (torch.tensor([True, False]), torch.tensor([True, False]))
     observed = LogicLayer(rules, iterations=1)({"smokes": torch.zeros(2)}, {"friend": friends, "smokes": seen})
     assert observed["smokes"].tolist() == [1e4, 1.0]
@@ -372,16 +375,16 @@ def test_evidence_everywhere_closed_predicates_and_rules():
 
 def test_learned_weights_are_in_the_rules():
     layer = LogicLayer(rw.parse_rules("learn p(X) => q(X). 2.0 q(X)."), initial_weight=0.5)
-    assert [str(each) for each in layer.rules] == ["0.5 p(X) => q(X).", "2.0 q(X)."]
-    assert [each.numel() for each in layer.parameters()] == [1]
+    assert [str(statement) for statement in layer.rules] == ["0.5 p(X) => q(X).", "2.0 q(X)."]
+    assert [parameter.numel() for parameter in layer.parameters()] == [1]
 
 
 def test_extreme_logits_and_weights_stay_finite():
     layer = LogicLayer(rw.parse_rules("1e4 r(A, B) & r(B, C) => r(A, C). hard r(A, B) => r(B, A)."), iterations=5)
     logits = (torch.randn(6, 6) * 1e5).requires_grad_()
-    found = layer({"r": logits})["r"]
-    found.sum().backward()
-    assert bool(torch.isfinite(found).all()) and bool(torch.isfinite(logits.grad).all())
+    output = layer({"r": logits})["r"]
+    output.sum().backward()
+    assert bool(torch.isfinite(output).all()) and bool(torch.isfinite(logits.grad).all())
 
 
 def test_early_stop_and_report():
@@ -398,11 +401,13 @@ def test_explanations_add_up_to_what_moved():
     logits = {"r": torch.randn(5, 5, dtype=torch.float64), "p": torch.randn(5, dtype=torch.float64)}
     out = layer(logits)["r"]
     for row, column in ((0, 1), (2, 2), (4, 0)):
-        found = layer.explain(f"r({row}, {column})", top=50)
-        assert found.now == pytest.approx(out[row, column].item())
-        assert sum(each.moved for each in found.formulas) == pytest.approx(found.now - found.given)
-        for each in found.formulas:
-            assert sum(part.moved for part in each.groundings) == pytest.approx(each.moved, abs=1e-9)
+        explanation = layer.explain(f"r({row}, {column})", top=50)
+        assert explanation.now == pytest.approx(out[row, column].item())
+        assert sum(influence.moved for influence in explanation.formulas) == pytest.approx(
+            explanation.now - explanation.given
+        )
+        for influence in explanation.formulas:
+            assert sum(part.moved for part in influence.groundings) == pytest.approx(influence.moved, abs=1e-9)
 
 
 def test_the_plan_says_what_it_costs_and_refuses_what_does_not_fit():

@@ -40,11 +40,11 @@ def small(seed: int, *, share: float = 0.4, names: tuple[str, ...] = ("smokes", 
     draw = random.Random(seed)
     builder = KnowledgeBaseBuilder(RULES.predicates)
     domains = {"person": PEOPLE, "town": TOWNS}
-    for kind, labels in domains.items():
+    for type_name, labels in domains.items():
         for label in labels:
-            builder.entity(label, type=kind)
+            builder.entity(label, type=type_name)
     for declaration in RULES.predicates:
-        for args in product(*(domains[kind] for kind in declaration.types)):
+        for args in product(*(domains[type_name] for type_name in declaration.types)):
             if declaration.name in names and draw.random() < share:
                 builder.add(declaration.name, args, truth=draw.random() < 0.6)
     return builder.build()
@@ -56,8 +56,8 @@ def test_without_an_encoder_it_is_plain_mean_field(seed, closed):
     kb = small(seed)
     prior = {"smokes": -0.3, "friend": 0.2, "lives": -1.0}
     model = MarkovLogic(RULES, iterations=4, damping=0.3, tolerance=None, prior=prior, closed=closed, weights="one")
-    found = model.fit(kb).predict(["smokes", "friend", "lives"] if not closed else ["smokes", "friend"])
-    predicates = {each.name: each for each in RULES.predicates}
+    marginals = model.fit(kb).predict(["smokes", "friend", "lives"] if not closed else ["smokes", "friend"])
+    predicates = {declaration.name: declaration for declaration in RULES.predicates}
     domains = {"person": PEOPLE, "town": TOWNS}
     evidence = {(name, tuple(args)): int(truth) for truth in (True, False) for name, args in kb.facts(truth=truth)}
     every = list(atoms(predicates, domains))
@@ -65,14 +65,18 @@ def test_without_an_encoder_it_is_plain_mean_field(seed, closed):
         if atom[0] in closed:
             evidence.setdefault(atom, 0)
     potentials = {atom: [0.0, prior[atom[0]]] for atom in every}
-    formulas = [(each.weight, each.formula) for each in RULES.formulas]
+    formulas = [(formula.weight, formula.formula) for formula in RULES.formulas]
     formulas.append((1.0, rw.parse_formula("lives(X, rome) => smokes(X)")))
     wanted = mean_field(formulas, predicates, domains, potentials, evidence, iterations=4, damping=0.3)
-    assert {(each.predicate, each.args) for each in found} == {atom for atom in every if atom not in evidence}
-    for each in found:
-        low, high = wanted[each.predicate, each.args]
-        assert each.logit == pytest.approx(high - low, abs=1e-4)
-    assert [each.logit for each in found] == sorted((each.logit for each in found), reverse=True)
+    assert {(marginal.predicate, marginal.args) for marginal in marginals} == {
+        atom for atom in every if atom not in evidence
+    }
+    for marginal in marginals:
+        low, high = wanted[marginal.predicate, marginal.args]
+        assert marginal.logit == pytest.approx(high - low, abs=1e-4)
+    assert [marginal.logit for marginal in marginals] == sorted(
+        (marginal.logit for marginal in marginals), reverse=True
+    )
 
 
 def test_it_is_the_layer():
@@ -80,11 +84,14 @@ def test_it_is_the_layer():
     model = MarkovLogic(RULES, iterations=3, damping=0.0, tolerance=None).fit(kb)
     domains = {"person": PEOPLE, "town": TOWNS}
     layer = LogicLayer(RULES, domains, 3)
-    zeros = {each.name: torch.zeros([len(domains[kind]) for kind in each.types]) for each in RULES.predicates}
+    zeros = {
+        declaration.name: torch.zeros([len(domains[type_name]) for type_name in declaration.types])
+        for declaration in RULES.predicates
+    }
     wanted = layer(zeros, {name: kb.tensor(name) for name in zeros})
-    for each in model.predict(["friend"]):
-        place = tuple(PEOPLE.index(name) for name in each.args)
-        assert each.logit == pytest.approx(float(wanted["friend"][place]), abs=1e-5)
+    for marginal in model.predict(["friend"]):
+        position = tuple(PEOPLE.index(name) for name in marginal.args)
+        assert marginal.logit == pytest.approx(float(wanted["friend"][position]), abs=1e-5)
 
 
 @pytest.mark.parametrize("encoder", ["none", "embedding", "gnn"])
@@ -92,8 +99,8 @@ def test_a_sample_of_all_entities_is_the_full_run(encoder):
     kb = small(1)
     full = MarkovLogic(RULES, encoder=encoder, sample=None).fit(kb).predict(["smokes", "friend"])
     sampled = MarkovLogic(RULES, encoder=encoder, sample=4).fit(kb).predict(["smokes", "friend"])
-    assert [str(each) for each in full] == [str(each) for each in sampled]
-    assert [each.logit for each in full] == pytest.approx([each.logit for each in sampled], abs=1e-6)
+    assert [str(marginal) for marginal in full] == [str(marginal) for marginal in sampled]
+    assert [marginal.logit for marginal in full] == pytest.approx([marginal.logit for marginal in sampled], abs=1e-6)
 
 
 def chain(length: int) -> rw.KnowledgeBase:
@@ -106,8 +113,8 @@ def test_samples_cover_all_queries_and_keep_to_their_size():
     kb = chain(60)
     rules = rw.parse_rules("2.0 smokes(X) & friend(X, Y) => smokes(Y). 0.1 friend(X, p7) => smokes(X).")
     model = MarkovLogic(rules, sample=9, closed=["friend"], prior=-1.0, seed=3).fit(kb)
-    found = model.predict(["smokes"])
-    assert len(found) == 59
+    marginals = model.predict(["smokes"])
+    assert len(marginals) == 59
     assert len(model.convergence_) > 5
     network = model.network_
     world = network.facts.worlds()[0]
@@ -136,8 +143,8 @@ def documents() -> rw.KnowledgeBase:
     builder = KnowledgeBaseBuilder()
     for world, size in (("one", 3), ("two", 4)):
         builder.world(world)
-        for number in range(size - 1):
-            builder.add("friend", [f"{world}{number}", f"{world}{number + 1}"], world=world)
+        for index in range(size - 1):
+            builder.add("friend", [f"{world}{index}", f"{world}{index + 1}"], world=world)
         builder.add("smokes", [f"{world}0"], world=world)
     return builder.build()
 
@@ -145,24 +152,28 @@ def documents() -> rw.KnowledgeBase:
 def test_worlds_are_networks_of_their_own():
     kb = documents()
     rules = rw.parse_rules("1.5 smokes(X) & friend(X, Y) => smokes(Y). -0.2 smokes(X) & smokes(Y).")
-    found = MarkovLogic(rules, tolerance=None).fit(kb).predict(["smokes"])
+    marginals = MarkovLogic(rules, tolerance=None).fit(kb).predict(["smokes"])
     alone = rw.KnowledgeBase.from_facts([("smokes", "one0"), ("friend", "one0", "one1"), ("friend", "one1", "one2")])
-    wanted = {str(each): each.logit for each in MarkovLogic(rules, tolerance=None).fit(alone).predict(["smokes"])}
-    assert len(found) == 5
-    assert {str(each): each.logit for each in found if "one" in str(each)} == pytest.approx(wanted, abs=1e-5)
+    wanted = {
+        str(marginal): marginal.logit for marginal in MarkovLogic(rules, tolerance=None).fit(alone).predict(["smokes"])
+    }
+    assert len(marginals) == 5
+    assert {str(marginal): marginal.logit for marginal in marginals if "one" in str(marginal)} == pytest.approx(
+        wanted, abs=1e-5
+    )
     with pytest.raises(DataError, match="different worlds"):
         MarkovLogic(rules).fit(kb).predict([("friend", "one0", "two1")])
 
 
 def test_labels_of_queries_change_nothing():
     kb = small(2)
-    asked = KnowledgeBaseBuilder(RULES.predicates)
+    queries = KnowledgeBaseBuilder(RULES.predicates)
     swapped = KnowledgeBaseBuilder(RULES.predicates)
-    for number, each in enumerate(MarkovLogic(RULES).fit(kb).predict(["friend", "smokes"])):
-        asked.add(each.predicate, each.args, truth=number % 3 == 0)
-        swapped.add(each.predicate, each.args, truth=number % 3 != 0)
+    for index, marginal in enumerate(MarkovLogic(RULES).fit(kb).predict(["friend", "smokes"])):
+        queries.add(marginal.predicate, marginal.args, truth=index % 3 == 0)
+        swapped.add(marginal.predicate, marginal.args, truth=index % 3 != 0)
     model = MarkovLogic(RULES).fit(kb)
-    assert str(model.predict(asked.build())) == str(model.predict(swapped.build()))
+    assert str(model.predict(queries.build())) == str(model.predict(swapped.build()))
 
 
 def test_density_and_scaling():
@@ -170,21 +181,21 @@ def test_density_and_scaling():
     rules = rw.parse_rules("1.0 smokes(X) & friend(Y, Z) => smokes(Y). 1.0 smokes(X) & friend(X, Y) => smokes(Y).")
     plain = MarkovLogic(rules, closed=["friend"]).fit(kb)
     scaled = MarkovLogic(rules, closed=["friend"], scaling="messages", prior="density").fit(kb)
-    assert [each.weight for each in plain.rules_.formulas] == [1, 1]
-    first, second = (each.weight for each in scaled.rules_.formulas)
+    assert [formula.weight for formula in plain.rules_.formulas] == [1, 1]
+    first, second = (formula.weight for formula in scaled.rules_.formulas)
     assert first < 0.5
     assert second == 1
     squared = MarkovLogic(rules, closed=["friend"], scaling="messages", scaling_power=2.0, prior="density").fit(kb)
-    assert [each.weight for each in squared.rules_.formulas] == pytest.approx([first**2, 1])
-    logits = [each.logit for each in scaled.predict(["smokes"])]
-    assert max(logits) < max(each.logit for each in plain.predict(["smokes"]))
+    assert [formula.weight for formula in squared.rules_.formulas] == pytest.approx([first**2, 1])
+    logits = [marginal.logit for marginal in scaled.predict(["smokes"])]
+    assert max(logits) < max(marginal.logit for marginal in plain.predict(["smokes"]))
 
 
 def test_weights_are_learned_from_hidden_facts():
     random_bits = random.Random(0)
     facts, false = [], []
-    for number in range(40):
-        name = f"p{number}"
+    for index in range(40):
+        name = f"p{index}"
         sick = random_bits.random() < 0.5
         facts.append(("coughs", name)) if sick else facts.append(("runs", name))
         facts.append(("ill", name)) if sick != (random_bits.random() < 0.1) else false.append(name)
@@ -198,7 +209,7 @@ def test_weights_are_learned_from_hidden_facts():
     assert model.losses_["weights"][-1] < model.losses_["weights"][0]
     latent = rw.parse_rules("1.0 coughs(X) => ill(X). 1.0 coughs(X) => tired(X). 1.0 tired(X) => ill(X).")
     held = MarkovLogic(latent, closed="listed", weight_epochs=5, learn_weights=True).fit(kb).rules_.formulas
-    assert [each.weight == 1 for each in held] == [False, True, True]  # nothing is known of who is tired
+    assert [formula.weight == 1 for formula in held] == [False, True, True]  # nothing is known of who is tired
     with pytest.raises(DataError, match="nothing to learn weights from"):
         MarkovLogic(rw.parse_rules("learn a(X) => b(X).")).fit(kb)
 
@@ -218,9 +229,9 @@ def test_training_is_repeatable_and_lowers_the_loss(encoder, training):
 
 def test_distillation_carries_rules_to_where_they_do_not_reach():
     facts = []
-    for number in range(20):
-        facts += [("parent", f"m{number}", f"k{number}"), ("trousers", f"m{number}", f"k{number}")]
-        facts += [("aunt", f"w{number}", f"k{number}"), ("skirt", f"w{number}", f"k{number}")]
+    for index in range(20):
+        facts += [("parent", f"m{index}", f"k{index}"), ("trousers", f"m{index}", f"k{index}")]
+        facts += [("aunt", f"w{index}", f"k{index}"), ("skirt", f"w{index}", f"k{index}")]
     facts += [("trousers", "x", "k0"), ("skirt", "y", "k0")]
     kb = rw.KnowledgeBase.from_facts(facts)
     rules = rw.parse_rules("2.0 parent(X, Y) => male(X). 2.0 aunt(X, Y) => !male(X).")
@@ -241,27 +252,29 @@ def test_convergence_is_reported():
 
 
 def test_progress_and_explanation():
-    told = []
-    model = MarkovLogic(RULES, encoder="gnn", training="distill", epochs=3, progress=lambda *each: told.append(each))
+    reports = []
+    model = MarkovLogic(
+        RULES, encoder="gnn", training="distill", epochs=3, progress=lambda *report: reports.append(report)
+    )
     model.fit(small(0)).predict(["smokes"])
-    assert ("training the encoder", 3, 3) in told
-    assert ("inferring", 1, 1) in told
+    assert ("training the encoder", 3, 3) in reports
+    assert ("inferring", 1, 1) in reports
     assert "smokes(ann)" in model.explain("smokes(ann)")
 
 
 def test_the_form_of_results():
     kb = small(0)
-    found = MarkovLogic(RULES).fit(kb).predict(["smokes", ("friend", "ann", "bob"), "friend(bob, cid)"])
-    assert found.predicates == ("smokes", "friend")
-    assert found.top(2) == found[:2]
-    assert len(found.columns("friend")[1]) == 2
-    assert str(found).count("\n") == len(found)
-    assert "atoms of smokes, friend" in repr(found)
+    marginals = MarkovLogic(RULES).fit(kb).predict(["smokes", ("friend", "ann", "bob"), "friend(bob, cid)"])
+    assert marginals.predicates == ("smokes", "friend")
+    assert marginals.top(2) == marginals[:2]
+    assert len(marginals.columns("friend")[1]) == 2
+    assert str(marginals).count("\n") == len(marginals)
+    assert "atoms of smokes, friend" in repr(marginals)
     assert Marginal("p", ("a",), -800.0).probability == 0
-    lines = format_scores(found).splitlines()
-    assert len(lines) == len(found) + 1
+    lines = format_scores(marginals).splitlines()
+    assert len(lines) == len(marginals) + 1
     with pytest.raises(RulewrightError, match="unknown predicate 'smoke'"):
-        found.columns("smoke")
+        marginals.columns("smoke")
 
 
 def test_triples_have_one_type_whatever_rules_declare():
@@ -307,7 +320,7 @@ def test_wrong_options(options, message):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("queries", "message"),
     [
         ([], "there are no queries"),
         (["smoke"], "unknown predicate 'smoke'"),
@@ -317,10 +330,10 @@ def test_wrong_options(options, message):
         (["!smokes(ann)"], "a query is an atom"),
     ],
 )
-def test_wrong_queries(asked, message):
+def test_wrong_queries(queries, message):
     model = MarkovLogic(RULES).fit(small(0))
     with pytest.raises(RulewrightError, match=message):
-        model.predict(asked)
+        model.predict(queries)
 
 
 def test_it_is_an_estimator():
@@ -340,11 +353,11 @@ def test_it_is_an_estimator():
 
 
 def test_marginals_as_tables():
-    found = MarkovLogic(RULES).fit(small(0)).predict(["smokes", "friend(bob, cid)"])
-    frame = found.to_frame("polars")
+    marginals = MarkovLogic(RULES).fit(small(0)).predict(["smokes", "friend(bob, cid)"])
+    frame = marginals.to_frame("polars")
     assert frame.columns == ["predicate", "arg1", "arg2", "probability", "log_odds"]
-    assert frame["log_odds"].to_list() == [each.logit for each in found]
-    assert "friend(bob, cid)" in found._repr_html_()
+    assert frame["log_odds"].to_list() == [marginal.logit for marginal in marginals]
+    assert "friend(bob, cid)" in marginals._repr_html_()
 
 
 def test_wrong_rules_and_order():
@@ -365,11 +378,12 @@ def test_smoke(monkeypatch):
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
     kb, rules = rw.datasets.load("smoke"), rw.datasets.rules_of("smoke")
     queries = kb.split("queries")
-    found = MarkovLogic(rules, iterations=20).fit(kb).predict(queries)
-    assert len(found) == 63
+    marginals = MarkovLogic(rules, iterations=20).fit(kb).predict(queries)
+    assert len(marginals) == 63
     assert (
         average_precision(
-            [each.logit for each in found], [queries.contains(each.predicate, *each.args) for each in found]
+            [marginal.logit for marginal in marginals],
+            [queries.contains(marginal.predicate, *marginal.args) for marginal in marginals],
         )
         == 1
     )

@@ -14,8 +14,8 @@ def test_the_first_that_is_not_told_apart_from_the_best_is_chosen():
         scores = [[draw.random() for _ in range(3)] for _ in range(6)]
         top = max(scores, key=sum)
         told_apart = []
-        for each in scores:
-            short = [one - other for one, other in zip(top, each, strict=True)]
+        for candidate in scores:
+            short = [one - other for one, other in zip(top, candidate, strict=True)]
             middle = sum(short) / 3
             told_apart.append(middle > (sum((one - middle) ** 2 for one in short) / 2 / 3) ** 0.5)
         assert first_within_error(scores) == told_apart.index(False)
