@@ -194,8 +194,9 @@ class RuleSet:
         def value(statement: Statement) -> tuple[bool, float]:
             if callable(key):
                 return False, sign * key(statement)
-            found = _column(statement, key)
-            return (False, sign * found) if isinstance(found, int | float) else (True, 0.0)
+            by_confidence = key == "confidence"
+            number = getattr(statement, "confidence", None) if by_confidence else statement.annotations.get(key)
+            return (False, sign * number) if isinstance(number, int | float) else (True, 0.0)
 
         return self._with(sorted(self.statements, key=value))
 
@@ -281,9 +282,3 @@ def _cells(statement: Statement) -> tuple[object, str]:
             return strength if weight is None else weight, str(formula)
         case Template():
             return "template", str(replace(statement, annotations=Annotations())).removeprefix("template ")
-
-
-def _column(statement: Statement, name: str) -> object:
-    if name == "confidence":
-        return statement.confidence if isinstance(statement, Rule) else None
-    return statement.annotations.get(name)
