@@ -1,4 +1,9 @@
-"""Learners: facts in, rules or probabilities out. Names load on first use: mining needs no torch."""
+"""Learners: facts in, rules or probabilities out. Names load on first use: mining needs no torch.
+
+base.py says what every learner offers. miner.py counts all chain rules (`RuleMiner`); path_mixture/ weighs paths to
+complete a graph (`PathMixture`); lnn/ fills templates by gradient (`LNNLearner`); nlil/ has transformers write rules
+that explain a relation (`NLILLearner`); markov/ learns the weights of given formulas (`MarkovLogic`).
+"""
 
 from __future__ import annotations
 

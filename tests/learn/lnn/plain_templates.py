@@ -128,6 +128,6 @@ class Plain:
         (key,) = [
             key
             for key, each in self.network.program.neurons.items()
-            if (each.kind, each.inputs, each.statement) == wanted
+            if (each.operation, each.inputs, each.statement) == wanted
         ]
         return self.network.operator(key)(torch.tensor(values, dtype=torch.float64)).item()

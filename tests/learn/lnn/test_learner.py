@@ -8,11 +8,11 @@ import rulewright as rw
 from rulewright.errors import DataError, NotFittedError, UnknownNameError
 from rulewright.learn import LNNLearner
 from rulewright.learn.lnn import ready
-from rulewright.learn.lnn.grounding import lookup
+from rulewright.learn.lnn.grounding import find_rows
 from rulewright.learn.lnn.network import TemplateNetwork
 from rulewright.learn.lnn.reading import load_parameters
 from rulewright.learn.lnn.template import resolve
-from rulewright.learn.lnn.training import examples_of, pair_loss
+from rulewright.learn.lnn.training import draw_examples, pair_loss
 
 CHAIN = "template grandchild_of(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in *, ?Q in {child_of, likes}."
 RULE = rw.parse_rule("grandchild_of(X, Z) :- child_of(X, Y), child_of(Y, Z).").canonical()
@@ -116,15 +116,15 @@ def test_negatives_are_checked():
     random = np.random.default_rng(0)
     positives = (random.integers(5, size=40), random.integers(5, size=40))
     known = (np.repeat(np.arange(5), 4), np.tile(np.arange(4), 5))
-    found = examples_of("r", positives, [known], [np.arange(5), np.arange(5)], count=3, places=(0, 1), seed=0)
+    found = draw_examples("r", positives, [known], [np.arange(5), np.arange(5)], count=3, positions=(0, 1), seed=0)
     negative = tuple(column[found.positives :] for column in found.columns)
-    assert len(negative[0]) and (lookup(known, negative) < 0).all() and (lookup(positives, negative) < 0).all()
+    assert len(negative[0]) and (find_rows(known, negative) < 0).all() and (find_rows(positives, negative) < 0).all()
     assert found.negatives.shape == (40, 3) and found.negatives.max() == len(found.columns[0]) - 1
     everything = (np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3))
-    none = examples_of("r", everything, [], [np.arange(3)] * 2, count=2, places=(0, 1), seed=0)
+    none = draw_examples("r", everything, [], [np.arange(3)] * 2, count=2, positions=(0, 1), seed=0)
     assert none.without == 9
-    some = examples_of(
-        "r", everything, [], [np.arange(3)] * 2, count=2, places=(1,), seed=0, false=(np.array([7]), np.array([8]))
+    some = draw_examples(
+        "r", everything, [], [np.arange(3)] * 2, count=2, positions=(1,), seed=0, false=(np.array([7]), np.array([8]))
     )
     assert some.without == 0 and some.columns[0][-1] == 7
 

@@ -19,8 +19,8 @@ from rulewright.learn.lnn.operators import (
     Pred,
     ProductAnd,
     ProductOr,
-    connective,
-    mixer,
+    make_connective,
+    make_mixer,
 )
 
 FEASIBLE = [(n, alpha) for n in range(1, 7) for alpha in (0.7, 0.8, 0.9, 0.95, 1.0) if alpha > n / (n + 1)]
@@ -62,7 +62,7 @@ def test_constraints_hold_during_training():
 def test_connectives_are_exactly_boolean_at_the_corners(kind, arity, alpha):
     wanted = min if kind == "and" else max
     for form in ("lnn", "product", "lukasiewicz"):
-        operator = randomised(connective(kind, form, arity, alpha=alpha), arity)
+        operator = randomised(make_connective(kind, form, arity, alpha=alpha), arity)
         for corner, value in operator.truth_table():
             assert value == wanted(corner)
 
@@ -204,9 +204,9 @@ def test_an_operator_prints_weights_truth_table_and_sparsity():
 
 def test_unknown_kinds_are_refused():
     with pytest.raises(DataError, match="'lnn', 'product' or 'lukasiewicz'"):
-        connective("and", "min", 2, alpha=0.9)  # type: ignore[arg-type]
+        make_connective("and", "min", 2, alpha=0.9)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="'pred' or 'attention'"):
-        mixer("mean", 2)  # type: ignore[arg-type]
+        make_mixer("mean", 2)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="at least one"):
         Pred(0)
 

@@ -12,7 +12,7 @@ from rulewright.learn.lnn import ready
 from rulewright.learn.lnn.grounding import ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
 from rulewright.learn.lnn.operators import Pred
-from rulewright.learn.lnn.reading import crisp_rules, load_parameters
+from rulewright.learn.lnn.reading import load_parameters, write_crisp_rules
 from rulewright.learn.lnn.template import read_templates, resolve
 
 
@@ -42,7 +42,7 @@ def test_rules_give_what_the_network_holds_true(name, seed):
     columns = [domain.labels_of(column[values.numpy() > 0.5]).tolist() for column in grounding.facts]
     known = set(kb.tuples(target)) if target in kb.predicates else set()
     wanted = set(zip(*columns, strict=True)) - known
-    rules = crisp_rules(network)
+    rules = write_crisp_rules(network)
     found = {each.args for each in rw.apply(rw.RuleSet(rules), kb, max_rounds=1) if each.predicate == target}
     assert found == wanted
     assert all(rule.confidence == 1 for rule in rules)
@@ -55,12 +55,12 @@ def test_a_rule_is_as_sure_as_the_network():
     ).eval()
     network.operator("0_P").load_values([1.0, 0.9, 0.7])
     network.operator("0_Q").load_values([1.0, 1.0])
-    first, second = crisp_rules(network)
+    first, second = write_crisp_rules(network)
     assert first.confidence > second.confidence > 0.5
     assert first.confidence == pytest.approx(
         network.operator("0_and")(torch.tensor([0.9, 1.0]).double()).item(), abs=1e-5
     )
-    assert len(crisp_rules(network, min_truth=0.99)) == 1
+    assert len(write_crisp_rules(network, min_truth=0.99)) == 1
 
 
 def test_weights_for_another_domain_are_refused():
@@ -82,4 +82,3 @@ def test_ready_made_templates():
         ready.one_chain(2, predicates=[])
     with pytest.raises(DataError, match="1, 2 and 3"):
         ready.countries(4)
-    assert len(ready.figure_3b().templates) == 1 and len(ready.figure_3c().templates) == 2

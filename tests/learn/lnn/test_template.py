@@ -13,7 +13,7 @@ from rulewright.errors import DataError, RulewrightError
 from rulewright.learn.lnn.grounding import ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
 from rulewright.learn.lnn.operators import Attention, Pred
-from rulewright.learn.lnn.template import read_templates, resolve, roots
+from rulewright.learn.lnn.template import find_roots, read_templates, resolve
 
 TOY = KnowledgeBase.from_facts([("a", "1", "2"), ("a", "1", "5"), ("b", "1", "2"), ("c", "2", "5")])
 FIGURE_3C = """
@@ -209,4 +209,4 @@ def test_types_decide_what_any_predicate_means():
 
 
 def test_roots_are_heads_that_nothing_else_uses():
-    assert roots(read_templates(FIGURE_3C)) == ("s",)
+    assert find_roots(read_templates(FIGURE_3C)) == ("s",)

@@ -53,7 +53,7 @@ def test_the_ideal_rule_is_in_the_template():
     for way in DIRECTIONS:
         network = policy.network(way)
         for key, neuron in network.program.neurons.items():
-            if neuron.kind == "pred":
+            if neuron.operation == "pred":
                 chosen = (f"no_obstacle_{way}", f"has_target_{way}")
                 network.operator(key).load_values([1.0, *(float(each in chosen) for each in neuron.inputs)])
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """Rule learning with logical neural networks: templates become networks whose operators never leave their logic.
 
-`LNNLearner` (learner.py) is what most people need, with templates of their own or those of ready.py. Below it:
-operators.py (connectives), template.py (names resolved), grounding.py (facts by joins), network.py (truth values),
-training.py (one target), reading.py (what was learned, as rules).
+`LNNLearner` (learner.py) is what most people need, with templates of their own or those of ready.py. In the order data
+flows: template.py resolves the names of a template, grounding.py finds its facts by joins, operators.py has the
+connectives, network.py computes truth values, training.py trains one target, reading.py writes what was learned as
+rules and as templates.
 """

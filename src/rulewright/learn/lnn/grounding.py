@@ -19,7 +19,17 @@ from torch import Tensor
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine, sql
 from rulewright.errors import DataError, MemoryLimitError
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, TemplateProgram, looks
+from rulewright.learn.lnn.template import (
+    Check,
+    Expression,
+    Flip,
+    Frame,
+    Gate,
+    HeadNode,
+    Leaf,
+    TemplateProgram,
+    find_looks,
+)
 from rulewright.logic import Atom, Comparison, Literal, Membership, PredicateDeclaration, Symbol, Term, Variable
 
 Columns: TypeAlias = tuple[npt.NDArray[Any], ...]
@@ -35,68 +45,68 @@ _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def codes(columns: Sequence[npt.NDArray[Any]]) -> Ids:
-    """Return a number for each row, the same where rows are; numbers follow the order of rows.
+def encode_rows(columns: Sequence[npt.NDArray[Any]]) -> Ids:
+    """Return a code for each row, the same where rows are; codes follow the order of rows.
 
-    >>> codes([np.array([7, 7, 3]), np.array([1.5, 0.5, 1.5])]).tolist()
+    >>> encode_rows([np.array([7, 7, 3]), np.array([1.5, 0.5, 1.5])]).tolist()
     [2, 1, 0]
     """
-    found = np.zeros(len(columns[0]), dtype=np.int64)
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        found = found * max(1, len(values)) + place.reshape(-1)
-        found = np.unique(found, return_inverse=True)[1].reshape(-1)  # never wider than the number of rows
-    return found
+        values, value_index = np.unique(column, return_inverse=True)
+        codes = codes * max(1, len(values)) + value_index.reshape(-1)
+        codes = np.unique(codes, return_inverse=True)[1].reshape(-1)  # stays below the number of rows
+    return codes
 
 
-def lookup(table: Sequence[npt.NDArray[Any]], wanted: Sequence[npt.NDArray[Any]]) -> Ids:
-    """Return the place in a table of each wanted row; −1 where it is not there.
+def find_rows(table: Sequence[npt.NDArray[Any]], wanted: Sequence[npt.NDArray[Any]]) -> Ids:
+    """Return the position in a table of each wanted row; −1 where the table lacks it.
 
-    >>> lookup([np.array([4, 6])], [np.array([6, 5])]).tolist()
+    >>> find_rows([np.array([4, 6])], [np.array([6, 5])]).tolist()
     [1, -1]
     """
     size = len(table[0])
-    every = codes([np.concatenate(pair) for pair in zip(table, wanted, strict=True)])
-    place = np.full(int(every.max(initial=0)) + 1, -1, dtype=np.int64)
-    place[every[:size]] = np.arange(size)
-    return place[every[size:]]
+    codes = encode_rows([np.concatenate(pair) for pair in zip(table, wanted, strict=True)])
+    positions = np.full(int(codes.max(initial=0)) + 1, -1, dtype=np.int64)
+    positions[codes[:size]] = np.arange(size)
+    return positions[codes[size:]]
 
 
-def projected(columns: Sequence[npt.NDArray[Any]]) -> tuple[Columns, Ids]:
+def distinct_rows(columns: Sequence[npt.NDArray[Any]]) -> tuple[Columns, Ids]:
     """Return the different rows, in order, and for each given row which of them it is."""
-    every = codes(columns)
-    _, first = np.unique(every, return_index=True)
-    return tuple(column[first] for column in columns), every
+    codes = encode_rows(columns)
+    _, first = np.unique(codes, return_index=True)
+    return tuple(column[first] for column in columns), codes
 
 
-def sorted_rows(columns: Sequence[npt.NDArray[Any]]) -> Columns:
+def sort_rows(columns: Sequence[npt.NDArray[Any]]) -> Columns:
     """Return the rows in order, so that they do not depend on how a database found them."""
     order = np.lexsort(tuple(reversed(columns)))
     return tuple(column[order] for column in columns)
 
 
-def compared(operator: str, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def compare_columns(operator: str, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Compare row by row; a number and an entity are never equal."""
     if (left.dtype.kind == "f") != (right.dtype.kind == "f"):
         return np.full(len(left), operator == "!=")
-    found: npt.NDArray[np.bool_] = _COMPARED[operator](left, right)
-    return found
+    holds: npt.NDArray[np.bool_] = _COMPARED[operator](left, right)
+    return holds
 
 
-MOST_ROWS = 20_000_000
+MAX_ROWS = 20_000_000
 """The most rows that a body may have."""
 
-Hidden = tuple[int, ...]  # the columns of a node that are the arguments of the fact to be predicted
+HiddenColumns = tuple[int, ...]  # the columns of a node that are the arguments of the fact to be predicted
 _WANTED = "wanted facts"
 
 
 @dataclass(frozen=True)
 class OwnFacts:
-    """Rows that look up the predicted fact itself: ``rows`` each once, and for each such fact the row's place in them
-    and the number of the member that it is a fact of."""
+    """Rows that look up the predicted fact itself: ``rows`` once, and for each such fact the row's position in them and
+    the position of the member that it is a fact of."""
 
     rows: Tensor
-    places: Tensor
+    positions: Tensor
     members: Tensor
 
 
@@ -118,7 +128,7 @@ class GroundFrame:
     size: int
     rows: int
     looks: tuple[Tensor, ...]
-    own: Mapping[Hidden, tuple[OwnFacts | None, ...]]
+    own: Mapping[HiddenColumns, tuple[OwnFacts | None, ...]]
     checks: Mapping[Comparison, Tensor]
     facts: Tensor
 
@@ -145,7 +155,9 @@ class TemplateGrounding:
     frames: Mapping[str, GroundFrame]
     heads: Mapping[str, GroundHead]
     partly_hidden: tuple[str, ...]
-    constants: dict[tuple[str, Hidden | None], Tensor] = field(default_factory=dict)  # filled when first computed
+    constants: dict[tuple[str, HiddenColumns | None], Tensor] = field(
+        default_factory=dict
+    )  # filled when first computed
 
     @property
     def facts(self) -> Columns:
@@ -153,8 +165,8 @@ class TemplateGrounding:
         return self.tables[self.program.root]
 
     def find(self, columns: Sequence[npt.NDArray[np.generic]]) -> Tensor:
-        """Return the numbers of facts given as columns; −1 where the template cannot give one."""
-        return torch.from_numpy(lookup(self.facts, columns))
+        """Return the positions of facts given as columns; −1 where the template cannot give one."""
+        return torch.from_numpy(find_rows(self.facts, columns))
 
 
 def ground(
@@ -191,7 +203,7 @@ class _Grounder:
             if hide and one == program.target:
                 kb.predicate(other)
                 self.own[other] = True
-        self.modes: dict[str, set[Hidden | None]] = {}
+        self.modes: dict[str, set[HiddenColumns | None]] = {}
         self._visit(program.root, tuple(range(len(program.types[program.root]))))
         new = [PredicateDeclaration(name, types) for name, types in program.types.items()]
         new.append(PredicateDeclaration(_WANTED, program.types[program.root]))
@@ -201,7 +213,7 @@ class _Grounder:
         self.frames: dict[str, GroundFrame] = {}
         self.heads: dict[str, GroundHead] = {}
 
-    def _visit(self, name: str, hidden: Hidden | None) -> None:
+    def _visit(self, name: str, hidden: HiddenColumns | None) -> None:
         """Note in which columns each node carries the arguments of the fact to be predicted, from the root down."""
         known = self.modes.setdefault(name, set())
         if hidden in known:
@@ -212,14 +224,14 @@ class _Grounder:
             for clause in node.clauses:
                 self._visit(clause, hidden)
             return
-        arguments = None if hidden is None else [node.columns[place] for place in hidden]
+        arguments = None if hidden is None else [node.columns[position] for position in hidden]
         if isinstance(node, Frame):
-            for look in looks(node.expression):
-                self._visit(look.node, _places(arguments, look.variables))
+            for look in find_looks(node.expression):
+                self._visit(look.node, find_arguments(arguments, look.variables))
         else:
             for member, derived in zip(node.members, node.derived, strict=True):
                 if derived:
-                    self._visit(member, _places(arguments, node.unit.args))
+                    self._visit(member, find_arguments(arguments, node.unit.args))
 
     def run(self, engine: Engine) -> TemplateGrounding:
         if self.wanted is not None:
@@ -238,7 +250,7 @@ class _Grounder:
             look.node
             for name, frame in self.program.nodes.items()
             if isinstance(frame, Frame) and any(mode is not None for mode in self.modes[name])
-            for look in looks(frame.expression)
+            for look in find_looks(frame.expression)
             if None in self.modes[look.node] and self._beyond_hiding(look.node, own)
         ]
         return TemplateGrounding(
@@ -250,72 +262,73 @@ class _Grounder:
         node = self.program.nodes[name]
         if isinstance(node, Leaf):  # its own members are hidden row by row
             members = zip(node.members, node.derived, strict=True)
-            return any(head and self.program.reaches(each, own) for each, head in members)
+            return any(head and self.program.reaches(member, own) for member, head in members)
         return self.program.reaches(name, own)
 
     def _insert(self, engine: Engine, name: str, columns: Columns) -> None:
-        kind = signature(self.kb.predicates[name])
-        listed = ", ".join(f"a{place}" for place in range(len(columns)))
-        engine.put("generated", {f"a{place}": column for place, column in enumerate(columns)})
-        engine.run(
-            f"INSERT INTO {sql.table_name(kind)} (p, {listed}) "
-            f"SELECT {self.kb.predicate_index(name)}, {listed} FROM generated"
-        )
+        table = sql.table_name(signature(self.kb.predicates[name]))
+        listed = ", ".join(f"a{position}" for position in range(len(columns)))
+        engine.put("generated", {f"a{position}": column for position, column in enumerate(columns)})
+        engine.run(f"INSERT INTO {table} (p, {listed}) SELECT {self.kb.predicate_index(name)}, {listed} FROM generated")
 
     def _rows(self, engine: Engine, bodies: Sequence[sql.Body], variables: Sequence[Variable], what: str) -> Columns:
         rows = sum(engine.count(body) for body in bodies)
-        if rows > MOST_ROWS:
+        if rows > MAX_ROWS:
             raise MemoryLimitError(
-                f"the body of {what} has {rows:,} rows over these facts, more than {MOST_ROWS:,}; "
+                f"the body of {what} has {rows:,} rows over these facts, more than {MAX_ROWS:,}; "
                 "give its predicate variables smaller domains, or shorten it"
             )
-        found = engine.run(" UNION ".join(sql.select_bindings(body, variables, self.kb) for body in bodies))
-        return sorted_rows([found[f"v{place}"] for place in range(len(variables))])
+        bindings = engine.run(" UNION ".join(sql.select_bindings(body, variables, self.kb) for body in bodies))
+        return sort_rows([bindings[f"v{position}"] for position in range(len(variables))])
 
     def _leaf(self, engine: Engine, leaf: Leaf) -> None:
         parts: list[Columns] = []
-        for member, derived in zip(leaf.members, leaf.derived, strict=True):
-            name = self.program.nodes[member].name if derived else member
-            unit = _filled(leaf.unit, name)
+        for member_name, is_derived in zip(leaf.members, leaf.derived, strict=True):
+            name = self.program.nodes[member_name].name if is_derived else member_name
+            unit = leaf.unit if isinstance(leaf.unit, Membership) else Atom(name, leaf.unit.args)
             parts.append(self._rows(engine, [[unit]], leaf.columns, str(unit)))
         stacked = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-        table, every = projected(stacked)
+        table, table_rows = distinct_rows(stacked)
         self.tables[leaf.name] = table
         bounds = np.cumsum([0, *(len(columns[0]) for columns in parts)])
-        numbers = sorted(range(len(leaf.members)), key=lambda number: leaf.derived[number])  # base facts come first
-        rows = [every[bounds[number] : bounds[number + 1]] for number in numbers]
-        members = [np.full(len(here), number) for here, number in zip(rows, numbers, strict=True)]
+        order = sorted(range(len(leaf.members)), key=lambda member: leaf.derived[member])  # base facts come first
+        rows = [table_rows[bounds[member] : bounds[member + 1]] for member in order]
+        members = [np.full(len(part), member) for part, member in zip(rows, order, strict=True)]
         derived_facts = []
-        for number in (each for each in numbers if leaf.derived[each]):
-            arguments = [self._values(term, leaf.columns, parts[number], "") for term in leaf.unit.args]
-            facts = lookup(self.tables[leaf.members[number]], arguments)
-            derived_facts.append((leaf.members[number], torch.from_numpy(facts)))
-        base = sum(len(here) for here, number in zip(rows, numbers, strict=True) if not leaf.derived[number])
-        self.leaves[leaf.name] = GroundLeaf(len(table[0]), _joined(rows), _joined(members), base, tuple(derived_facts))
+        for member in (member for member in order if leaf.derived[member]):
+            arguments = [self._values(term, leaf.columns, parts[member], "") for term in leaf.unit.args]
+            facts = find_rows(self.tables[leaf.members[member]], arguments)
+            derived_facts.append((leaf.members[member], torch.from_numpy(facts)))
+        base = sum(len(part) for part, member in zip(rows, order, strict=True) if not leaf.derived[member])
+        self.leaves[leaf.name] = GroundLeaf(
+            len(table[0]), _concatenate(rows), _concatenate(members), base, tuple(derived_facts)
+        )
 
     def _frame(self, engine: Engine, frame: Frame) -> None:
         modes = self.modes[frame.name]
         extra: list[Literal] = []
         if self.wanted is not None and len(modes) == 1 and (only := next(iter(modes))) is not None:
-            extra.append(Literal(Atom(_WANTED, tuple(frame.columns[place] for place in only))))
+            extra.append(Literal(Atom(_WANTED, tuple(frame.columns[position] for position in only))))
         bodies = [[*body, *extra] for body in frame.bodies()]
         rows = self._rows(engine, bodies, frame.variables, self.program.target)
         column = dict(zip(frame.variables, rows, strict=True))
-        table, facts = projected([column[each] for each in frame.columns])
+        table, facts = distinct_rows([column[name] for name in frame.columns])
         self.tables[frame.name] = table
-        found = tuple(looks(frame.expression))
-        indices = [lookup(self.tables[each.node], [column[name] for name in each.variables]) for each in found]
+        looks = tuple(find_looks(frame.expression))
+        indices = [find_rows(self.tables[look.node], [column[name] for name in look.variables]) for look in looks]
         own = {}
         for hidden in modes:
             if hidden is not None and self.own:
-                predicted = [column[frame.columns[place]] for place in hidden]
+                predicted = [column[frame.columns[position]] for position in hidden]
                 own[hidden] = tuple(
                     self._own(look.node, index, frame.variables, rows, predicted)
-                    for look, index in zip(found, indices, strict=True)
+                    for look, index in zip(looks, indices, strict=True)
                 )
         checks = {
-            each: torch.from_numpy(compared(each.operator, *(self._compared(term, frame, rows) for term in each.args)))
-            for each in _checks(frame.expression)
+            check: torch.from_numpy(
+                compare_columns(check.operator, *(self._values(term, frame.variables, rows, "") for term in check.args))
+            )
+            for check in _find_checks(frame.expression)
         }
         size = len(rows[0]) if rows else 0
         tensors = tuple(torch.from_numpy(index) for index in indices)
@@ -333,79 +346,69 @@ class _Grounder:
         leaf = self.program.nodes[node]
         if not isinstance(leaf, Leaf) or len(leaf.unit.args) != len(predicted):
             return None
-        arguments = [self._values(term, variables, rows, kind) for term, kind in self._typed(leaf)]
-        places, members = [], []
-        for number, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
+        arguments = [self._values(term, variables, rows, type_name) for term, type_name in self._typed(leaf)]
+        own_rows, members = [], []
+        for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
             if derived or member not in self.own:
                 continue
-            mine = predicted[::-1] if self.own[member] else predicted
-            same = (index >= 0) & np.logical_and.reduce([a == b for a, b in zip(arguments, mine, strict=True)])
+            fact = predicted[::-1] if self.own[member] else predicted
+            same = (index >= 0) & np.logical_and.reduce([a == b for a, b in zip(arguments, fact, strict=True)])
             candidates = np.flatnonzero(same)
             ground = self.leaves[node]
             given = np.zeros(ground.size, dtype=bool)
-            given[ground.rows[ground.members == number].numpy()] = True
-            there = candidates[given[index[candidates]]]
-            places.append(there)
-            members.append(np.full(len(there), number))
-        every = np.concatenate([np.empty(0, dtype=np.int64), *places])
-        if not len(every):
+            given[ground.rows[ground.members == position].numpy()] = True
+            own_rows.append(candidates[given[index[candidates]]])
+            members.append(np.full(len(own_rows[-1]), position))
+        rows_found = np.concatenate([np.empty(0, dtype=np.int64), *own_rows])
+        if not len(rows_found):
             return None
-        unique, back = np.unique(every, return_inverse=True)
-        return OwnFacts(torch.from_numpy(unique), torch.from_numpy(back.reshape(-1)), _joined(members))
+        unique, back = np.unique(rows_found, return_inverse=True)
+        return OwnFacts(torch.from_numpy(unique), torch.from_numpy(back.reshape(-1)), _concatenate(members))
 
     def _typed(self, leaf: Leaf) -> list[tuple[Term, str]]:
-        types = (
-            self.base.predicates[next(each for each in leaf.members if each in self.base.predicates)].types
-            if any(each in self.base.predicates for each in leaf.members)
-            else ("",) * len(leaf.unit.args)
-        )
+        declared = [self.base.predicates[name] for name in leaf.members if name in self.base.predicates]
+        types = declared[0].types if declared else ("",) * len(leaf.unit.args)
         return list(zip(leaf.unit.args, types, strict=True))
 
     def _head(self, head: HeadNode) -> None:
-        parts = [self.tables[each] for each in head.clauses]
-        table, _ = projected([np.concatenate(columns) for columns in zip(*parts, strict=True)])
+        parts = [self.tables[clause] for clause in head.clauses]
+        table, _ = distinct_rows([np.concatenate(columns) for columns in zip(*parts, strict=True)])
         self.tables[head.name] = table
-        clauses = tuple(torch.from_numpy(lookup(part, table)) for part in parts)
+        clauses = tuple(torch.from_numpy(find_rows(part, table)) for part in parts)
         self.heads[head.name] = GroundHead(len(table[0]), clauses)
 
-    def _values(self, term: Term, variables: Sequence[Variable], rows: Columns, kind: str) -> npt.NDArray[np.generic]:
+    def _values(
+        self, term: Term, variables: Sequence[Variable], rows: Columns, type_name: str
+    ) -> npt.NDArray[np.generic]:
         if isinstance(term, Variable):
             return rows[list(variables).index(term)]
         size = len(rows[0])
         if isinstance(term, Symbol):
-            domains = [self.base.domains[kind]] if kind else list(self.base.domains.values())
-            found = [each for domain in domains if (each := domain.find(term.name)) is not None]
-            if len(found) > 1:
+            domains = [self.base.domains[type_name]] if type_name else list(self.base.domains.values())
+            indices = [index for domain in domains if (index := domain.find(term.name)) is not None]
+            if len(indices) > 1:
                 raise DataError(f"{term} is an entity of several types and cannot stand in a template")
-            return np.full(size, found[0] if found else -1)
+            return np.full(size, indices[0] if indices else -1)
         return np.full(size, float(term.value))
 
-    def _compared(self, term: Term, frame: Frame, rows: Columns) -> npt.NDArray[np.generic]:
-        return self._values(term, frame.variables, rows, "")
 
-
-def _places(arguments: Sequence[Variable] | None, among: Sequence[Term]) -> Hidden | None:
-    if arguments is None or any(each not in among for each in arguments):
+def find_arguments(arguments: Sequence[Variable] | None, terms: Sequence[Term]) -> HiddenColumns | None:
+    """Return the positions of the predicted fact's arguments among terms, or None where they are not all there."""
+    if arguments is None or any(argument not in terms for argument in arguments):
         return None
-    return tuple(list(among).index(each) for each in arguments)
+    return tuple(list(terms).index(argument) for argument in arguments)
 
 
-def _filled(unit: Atom | Membership, name: str) -> Atom | Membership:
-    if isinstance(unit, Membership):
-        return unit
-    return Atom(name, unit.args)
-
-
-def _checks(expression: Expression) -> list[Comparison]:
+def _find_checks(expression: Expression) -> list[Comparison]:
     match expression:
         case Check(comparison):
             return [comparison]
         case Flip(part):
-            return _checks(part)
+            return _find_checks(part)
         case Gate(parts=parts, checks=checks):
-            return [*checks, *(each for part in parts for each in _checks(part))]
+            return [*checks, *(check for part in parts for check in _find_checks(part))]
     return []
 
 
-def _joined(parts: Sequence[npt.NDArray[np.generic]]) -> Tensor:
+def _concatenate(parts: Sequence[npt.NDArray[np.generic]]) -> Tensor:
     return torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64))

@@ -22,8 +22,8 @@ from rulewright.learn.base import Learner
 from rulewright.learn.lnn.grounding import Columns, TemplateGrounding, ground
 from rulewright.learn.lnn.network import NETWORK_RULES, NetworkOptions, Reduction, TemplateNetwork
 from rulewright.learn.lnn.operators import LEAK, Form, Mixture
-from rulewright.learn.lnn.reading import crisp_rules, soft_templates
-from rulewright.learn.lnn.template import read_templates, renamed_root, resolve, roots
+from rulewright.learn.lnn.reading import write_crisp_rules, write_soft_templates
+from rulewright.learn.lnn.template import find_roots, read_templates, rename_root, resolve
 from rulewright.learn.lnn.training import Loss, TemplateJob, TrainedTemplate, TrainingOptions, train, train_alone
 from rulewright.logic import (
     NUMBER_TYPE,
@@ -217,8 +217,10 @@ class LNNLearner(Learner):
                 for key, values in self.trained_[job.target].values.items():
                     network.operator(key).load_values(values)
                 self.networks_[job.target] = network
-                rules += [_count_rule(rule, kb, engine) for rule in crisp_rules(network, min_truth=self.min_truth)]
-                soft = soft_templates(network, job.templates)
+                rules += [
+                    _count_rule(rule, kb, engine) for rule in write_crisp_rules(network, min_truth=self.min_truth)
+                ]
+                soft = write_soft_templates(network, job.templates)
                 learned += [statement for statement in soft if not isinstance(statement, WeightedFormula)]
         self.rules_ = RuleSet(rules)
         self.templates_ = RuleSet(dict.fromkeys(learned))
@@ -276,7 +278,7 @@ class LNNLearner(Learner):
     def _tasks(self, kb: KnowledgeBase, examples: KnowledgeBase | None) -> list[tuple[str, RuleSet]]:
         """Return the targets, each with the templates that are about it."""
         templates = read_templates(self.templates)
-        heads = roots(templates)
+        heads = find_roots(templates)
         known = {*kb.predicates, *(() if examples is None else examples.predicates)}
         wanted = heads if self.targets is None else self.targets
         if not wanted:
@@ -291,7 +293,7 @@ class LNNLearner(Learner):
             free = [head for head in heads if head not in known]
             if len(free) != 1:
                 raise DataError(f"no template is about {target}: no head is {target}, or one that the facts lack")
-            tasks.append((target, renamed_root(templates, free[0], target)))
+            tasks.append((target, rename_root(templates, free[0], target)))
         return tasks
 
     def _make_job(

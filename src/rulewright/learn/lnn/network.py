@@ -10,9 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from rulewright.checks import OneOf, ParameterRule, Real, check_parameters
-from rulewright.learn.lnn.grounding import GroundFrame, Hidden, OwnFacts, TemplateGrounding
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, TemplateProgram
-from rulewright.learn.lnn.operators import LEAK, Form, Mixer, Mixture, Negation, Operator, connective, mixer
+from rulewright.learn.lnn.grounding import GroundFrame, HiddenColumns, OwnFacts, TemplateGrounding, find_arguments
+from rulewright.learn.lnn.operators import (
+    ALPHA,
+    LEAK,
+    SLACK,
+    Form,
+    Mixer,
+    Mixture,
+    Negation,
+    Operator,
+    make_connective,
+    make_mixer,
+)
+from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, TemplateProgram
 
 Reduction = Literal["max", "sum"]
 
@@ -34,8 +45,8 @@ class NetworkOptions:
 
 
 NETWORK_RULES: Mapping[str, ParameterRule] = {
-    "alpha": Real(0.5, 1, above=True),
-    "slack": Real(0, above=True, optional=True),
+    "alpha": ALPHA,
+    "slack": SLACK,
     "connectives": OneOf("lnn", "product", "lukasiewicz"),
     "leaves": OneOf("pred", "attention"),
     "reduction": OneOf("max", "sum"),
@@ -61,24 +72,25 @@ class TemplateNetwork(nn.Module):
     def __init__(self, program: TemplateProgram, options: NetworkOptions | None = None) -> None:
         super().__init__()
         self.program, self.options = program, options or NetworkOptions()
-        made: dict[str, Operator] = {}
+        operators: dict[str, Operator] = {}
         for key, neuron in program.neurons.items():
             arity = len(neuron.inputs)
-            if neuron.kind == "pred":
-                made[key] = mixer(self.options.leaves, arity, start=self.options.start)
+            if neuron.operation == "pred":
+                operators[key] = make_mixer(self.options.leaves, arity, start=self.options.start)
             else:
                 form: Form = self.options.connectives if neuron.learned else "product"
-                made[key] = connective(neuron.kind, form, arity, alpha=self.options.alpha, slack=self.options.slack)
-        for each in made.values():
-            each.leak = self.options.leak
-        self.operators = nn.ModuleDict(made)
+                alpha, slack = self.options.alpha, self.options.slack
+                operators[key] = make_connective(neuron.operation, form, arity, alpha=alpha, slack=slack)
+        for operator in operators.values():
+            operator.leak = self.options.leak
+        self.operators = nn.ModuleDict(operators)
         self.negation = Negation()
 
     def operator(self, key: str) -> Operator:
         """Return an operator by its key in the program's neurons."""
-        found = self.operators[key]
-        assert isinstance(found, Operator)
-        return found
+        operator = self.operators[key]
+        assert isinstance(operator, Operator)
+        return operator
 
     def penalty(self) -> Tensor:
         """Return the sum of the operators' penalties."""
@@ -86,8 +98,8 @@ class TemplateNetwork(nn.Module):
 
     def leaf_weights(self) -> Tensor:
         """Return the sum of all leaves' weights, by which a leaf can be kept sparse."""
-        leaves = [self.operator(key) for key, each in self.program.neurons.items() if each.kind == "pred"]
-        return torch.stack([each.weights().sum() for each in leaves] or [torch.zeros(())]).sum()
+        leaves = [self.operator(key) for key, neuron in self.program.neurons.items() if neuron.operation == "pred"]
+        return torch.stack([leaf.weights().sum() for leaf in leaves] or [torch.zeros(())]).sum()
 
     def project_(self) -> None:
         """Bring all parameters back to where gradients reach them."""
@@ -106,10 +118,10 @@ class _Flow:
     def __init__(self, network: TemplateNetwork, grounding: TemplateGrounding) -> None:
         self.network, self.grounding = network, grounding
         self.nodes = grounding.program.nodes
-        self._facts: dict[tuple[str, Hidden | None], Tensor] = {}
-        self._totals: dict[tuple[str, Hidden | None], Tensor] = {}
+        self._facts: dict[tuple[str, HiddenColumns | None], Tensor] = {}
+        self._totals: dict[tuple[str, HiddenColumns | None], Tensor] = {}
 
-    def facts(self, name: str, hidden: Hidden | None) -> Tensor:
+    def facts(self, name: str, hidden: HiddenColumns | None) -> Tensor:
         constants = self.grounding.constants
         if (name, hidden) in constants:
             return constants[name, hidden]
@@ -125,91 +137,81 @@ class _Flow:
                     constants[name, hidden] = self._facts[name, hidden].detach()
         return self._facts[name, hidden]
 
-    def _leaf(self, leaf: Leaf, hidden: Hidden | None) -> Tensor:
+    def _leaf(self, leaf: Leaf, hidden: HiddenColumns | None) -> Tensor:
         ground = self.grounding.leaves[leaf.name]
         operator = None if leaf.operator is None else self.network.operator(leaf.operator)
         weights = torch.ones(1, dtype=torch.float64) if operator is None else operator.weights()
         given = weights[ground.members]
         if ground.derived:
-            given = given * self._given(leaf, hidden)
+            given = given * self._member_values(leaf, hidden)
         total = torch.zeros(ground.size, dtype=torch.float64).index_add(0, ground.rows, given)
         self._totals[leaf.name, hidden] = total
-        return total if operator is None else self._mixed(operator, total)
+        return total if operator is None else _mix(operator, total)
 
-    def _given(self, leaf: Leaf, hidden: Hidden | None) -> Tensor:
+    def _member_values(self, leaf: Leaf, hidden: HiddenColumns | None) -> Tensor:
         """Return the truth values of all facts that a leaf is made of."""
         constants, key = self.grounding.constants, (f"members of {leaf.name}", hidden)
         if key in constants:
             return constants[key]
         ground = self.grounding.leaves[leaf.name]
-        arguments = None if hidden is None else [leaf.columns[place] for place in hidden]
-        inner = None
-        if arguments is not None and all(each in leaf.unit.args for each in arguments):
-            inner = tuple(leaf.unit.args.index(each) for each in arguments)
+        arguments = None if hidden is None else [leaf.columns[position] for position in hidden]
+        inner = find_arguments(arguments, leaf.unit.args)
         parts = [self.facts(node, inner)[facts] for node, facts in ground.derived]
-        found = torch.cat([torch.ones(ground.base, dtype=torch.float64), *parts])
+        values = torch.cat([torch.ones(ground.base, dtype=torch.float64), *parts])
         if all(self.grounding.program.is_fixed(node) for node, _ in ground.derived):
-            constants[key] = found.detach()
-        return found
+            constants[key] = values.detach()
+        return values
 
-    @staticmethod
-    def _mixed(operator: Operator, total: Tensor) -> Tensor:
-        assert isinstance(operator, Mixer)
-        return operator.mixed(total)
-
-    def _frame(self, frame: Frame, hidden: Hidden | None) -> Tensor:
+    def _frame(self, frame: Frame, hidden: HiddenColumns | None) -> Tensor:
         ground = self.grounding.frames[frame.name]
         own = None if hidden is None else ground.own.get(hidden)
-        arguments = None if hidden is None else [frame.columns[place] for place in hidden]
-        looked = iter(range(len(ground.looks)))
+        arguments = None if hidden is None else [frame.columns[position] for position in hidden]
+        positions = iter(range(len(ground.looks)))
 
         def value(expression: Expression) -> Tensor:
             match expression:
                 case Look(node, variables):
-                    inner = None
-                    if arguments is not None and all(each in variables for each in arguments):
-                        inner = tuple(variables.index(each) for each in arguments)
-                    place = next(looked)
-                    return self._looked_up(node, inner, ground.looks[place], own[place] if own else None)
+                    position = next(positions)
+                    inner = find_arguments(arguments, variables)
+                    return self._look_up(node, inner, ground.looks[position], own[position] if own else None)
                 case Flip(part):
                     return self.network.negation(value(part)[..., None])  # type: ignore[no-any-return]
                 case Check(comparison):
                     return ground.checks[comparison].double()
-            return self._gate(expression, [value(each) for each in expression.parts], ground)
+            return self._gate(expression, [value(part) for part in expression.parts], ground)
 
-        return self._reduced(value(frame.expression), ground)
+        return self._reduce(value(frame.expression), ground)
 
-    def _looked_up(self, node: str, hidden: Hidden | None, index: Tensor, own: OwnFacts | None) -> Tensor:
-        values = _padded(self.facts(node, hidden))[index]
+    def _look_up(self, node: str, hidden: HiddenColumns | None, index: Tensor, own: OwnFacts | None) -> Tensor:
+        values = _pad(self.facts(node, hidden))[index]
         if own is None:
             return values
         leaf = self.nodes[node]
         assert isinstance(leaf, Leaf)
         operator = None if leaf.operator is None else self.network.operator(leaf.operator)
         weights = torch.ones(1, dtype=torch.float64) if operator is None else operator.weights()
-        rest = self._totals[node, hidden][index[own.rows]].index_add(0, own.places, -weights[own.members])
-        return values.index_copy(0, own.rows, rest if operator is None else self._mixed(operator, rest))
+        rest = self._totals[node, hidden][index[own.rows]].index_add(0, own.positions, -weights[own.members])
+        return values.index_copy(0, own.rows, rest if operator is None else _mix(operator, rest))
 
     def _gate(self, gate: Gate, parts: list[Tensor], ground: GroundFrame) -> Tensor:
         if gate.operator is not None:
-            found: Tensor = self.network.operator(gate.operator)(torch.stack(parts, dim=-1))
+            values: Tensor = self.network.operator(gate.operator)(torch.stack(parts, dim=-1))
         else:
-            found = parts[0] if parts else torch.ones(ground.rows, dtype=torch.float64)
-        for each in gate.checks:
-            found = torch.where(ground.checks[each], found, 0.0)
-        return found
+            values = parts[0] if parts else torch.ones(ground.rows, dtype=torch.float64)
+        for check in gate.checks:
+            values = torch.where(ground.checks[check], values, 0.0)
+        return values
 
-    def _reduced(self, values: Tensor, ground: GroundFrame) -> Tensor:
+    def _reduce(self, values: Tensor, ground: GroundFrame) -> Tensor:
         empty = torch.zeros(ground.size, dtype=torch.float64)
         if self.network.options.reduction == "sum":
             return empty.index_add(0, ground.facts, values)
         return empty.scatter_reduce(0, ground.facts, values, "amax", include_self=False)
 
-    def _head(self, head: HeadNode, hidden: Hidden | None) -> Tensor:
+    def _head(self, head: HeadNode, hidden: HiddenColumns | None) -> Tensor:
         ground = self.grounding.heads[head.name]
         parts = [
-            _padded(self.facts(clause, hidden))[index]
-            for clause, index in zip(head.clauses, ground.clauses, strict=True)
+            _pad(self.facts(clause, hidden))[index] for clause, index in zip(head.clauses, ground.clauses, strict=True)
         ]
         if head.operator is None:
             return parts[0]
@@ -217,6 +219,11 @@ class _Flow:
         return joined
 
 
-def _padded(values: Tensor) -> Tensor:
+def _mix(operator: Operator, total: Tensor) -> Tensor:
+    assert isinstance(operator, Mixer)
+    return operator.mix(total)
+
+
+def _pad(values: Tensor) -> Tensor:
     """Add a false fact at the end, for the index −1."""
     return torch.cat([values, values.new_zeros(1)])

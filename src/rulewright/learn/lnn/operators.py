@@ -15,8 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from rulewright.checks import Real, check_parameter
 from rulewright.errors import DataError
 
+ALPHA = Real(0.5, 1, above=True)
+SLACK = Real(0, above=True, optional=True)
 LEAK = 0.01
 """The slope of the clamp outside [0, 1] while training, unless an operator's ``leak`` says otherwise."""
 
@@ -28,9 +31,8 @@ _WHOLE_TABLE = 4  # inputs up to which a truth table has all its rows
 
 
 class Operator(nn.Module):
-    """A connective of ``arity`` truth values; without parameters unless a kind of it has some."""
+    """A connective of ``arity`` truth values; without parameters unless a subclass has some."""
 
-    kind: ClassVar[str]
     name: ClassVar[str]
 
     def __init__(self, arity: int) -> None:
@@ -52,8 +54,8 @@ class Operator(nn.Module):
     def project_(self) -> None:
         """Move parameters below 0, which count as 0, to 0, so that gradients can lift them again."""
         with torch.no_grad():
-            for each in self.parameters():
-                each.clamp_(min=0)
+            for parameter in self.parameters():
+                parameter.clamp_(min=0)
 
     def values(self) -> tuple[float, ...]:
         """Return what was learned, as it is printed: β and the weights; nothing where there is nothing to learn."""
@@ -83,9 +85,9 @@ class Operator(nn.Module):
         training = self.training
         self.eval()
         with torch.no_grad():
-            found = self(torch.from_numpy(corners).double()).tolist()
+            values = self(torch.from_numpy(corners).double()).tolist()
         self.train(training)
-        return [(tuple(map(int, row)), value) for row, value in zip(corners, found, strict=True)]
+        return [(tuple(map(int, row)), value) for row, value in zip(corners, values, strict=True)]
 
     def describe(self, names: Sequence[str] | None = None) -> str:
         """Write weights, truth table and sparsity, the inputs by name.
@@ -98,7 +100,7 @@ class Operator(nn.Module):
           1 0 | 0.000
           1 1 | 1.000
         """
-        inputs = list(names or (f"x{number + 1}" for number in range(self.arity)))
+        inputs = list(names or (f"x{position + 1}" for position in range(self.arity)))
         if len(inputs) != self.arity:
             raise DataError(f"{self.name} has {self.arity} inputs, got {len(inputs)} names")
         learned = self.values()
@@ -121,7 +123,7 @@ class Operator(nn.Module):
 class Negation(Operator):
     """``1 − x``; of what is above 1 (sums can be) 0."""
 
-    kind, name = "not", "¬"
+    name = "¬"
 
     def __init__(self, arity: int = 1) -> None:
         super().__init__(arity)
@@ -150,7 +152,7 @@ class LNNAnd(Operator):
     rulewright.errors.DataError: no conjunction of 2 inputs has alpha 0.65; alpha must be > 0.666667 (n / (n + 1)), ...
     """
 
-    kind, name = "and", "LNN-∧"
+    name = "LNN-∧"
     vertex: Tensor
     rays: Tensor
     lows: Tensor
@@ -158,9 +160,8 @@ class LNNAnd(Operator):
 
     def __init__(self, arity: int, *, alpha: float = 0.95, slack: float | None = None) -> None:
         super().__init__(arity)
-        check_alpha(alpha)
-        if slack is not None and not slack > 0:
-            raise DataError(f"slack must be > 0, got {slack}")
+        check_parameter("alpha", alpha, ALPHA)
+        check_parameter("slack", slack, SLACK)
         self.alpha, self.slack = alpha, slack
         self.relaxed = slack is not None and not is_feasible(arity, alpha)
         cone = conjunctive_cone(arity, 1.0 if self.relaxed else alpha)
@@ -196,7 +197,7 @@ class LNNAnd(Operator):
         """Find the multiples of the rays that give (β, w), which must satisfy the constraints."""
         if len(values) != self.arity + 1:
             raise DataError(f"{self.name} of {self.arity} inputs has {self.arity + 1} parameters, got {len(values)}")
-        offset = torch.tensor([float(each) for each in values], dtype=torch.float64) - self.vertex
+        offset = _column(values) - self.vertex
         rates = torch.linalg.solve(self.rays.T, offset)
         if bool((rates < -1e-6).any()):
             raise DataError(f"{self.name} with alpha {self.alpha} cannot have the parameters {list(values)}")
@@ -211,7 +212,7 @@ class LNNOr(LNNAnd):
     [((0, 0), 0.0), ((0, 1), 1.0), ((1, 0), 1.0), ((1, 1), 1.0)]
     """
 
-    kind, name = "or", "LNN-∨"
+    name = "LNN-∨"
 
     def forward(self, values: Tensor) -> Tensor:
         """Combine the last dimension."""
@@ -221,7 +222,7 @@ class LNNOr(LNNAnd):
 class ProductAnd(Operator):
     """``Π x_i``."""
 
-    kind, name = "and", "product ∧"
+    name = "product ∧"
 
     def forward(self, values: Tensor) -> Tensor:
         """Combine the last dimension."""
@@ -231,7 +232,7 @@ class ProductAnd(Operator):
 class ProductOr(Operator):
     """``1 − Π (1 − x_i)``."""
 
-    kind, name = "or", "product ∨"
+    name = "product ∨"
 
     def forward(self, values: Tensor) -> Tensor:
         """Combine the last dimension."""
@@ -241,7 +242,7 @@ class ProductOr(Operator):
 class LukasiewiczAnd(Operator):
     """``max(0, Σ x_i − (n − 1))``."""
 
-    kind, name = "and", "Łukasiewicz ∧"
+    name = "Łukasiewicz ∧"
 
     def forward(self, values: Tensor) -> Tensor:
         """Combine the last dimension."""
@@ -251,7 +252,7 @@ class LukasiewiczAnd(Operator):
 class LukasiewiczOr(Operator):
     """``min(1, Σ x_i)``."""
 
-    kind, name = "or", "Łukasiewicz ∨"
+    name = "Łukasiewicz ∨"
 
     def forward(self, values: Tensor) -> Tensor:
         """Combine the last dimension."""
@@ -261,13 +262,13 @@ class LukasiewiczOr(Operator):
 class Mixer(Operator):
     """What a leaf is made of: a weighted sum of predicates, then a function of the sum alone."""
 
-    def mixed(self, total: Tensor) -> Tensor:
+    def mix(self, total: Tensor) -> Tensor:
         """Return the truth value of a weighted sum."""
         raise NotImplementedError
 
     def forward(self, values: Tensor) -> Tensor:
         """Combine the last dimension."""
-        return self.mixed(values @ self.weights())
+        return self.mix(values @ self.weights())
 
 
 class Pred(Mixer):
@@ -281,7 +282,7 @@ class Pred(Mixer):
     ([0.0, 1.0, 0.4], 0.33)
     """
 
-    kind, name = "pred", "LNN-pred"
+    name = "LNN-pred"
 
     def __init__(self, arity: int, *, start: float = 1e-3) -> None:
         super().__init__(arity)
@@ -291,7 +292,7 @@ class Pred(Mixer):
         """Return w."""
         return self.raw.clamp(min=0)
 
-    def mixed(self, total: Tensor) -> Tensor:
+    def mix(self, total: Tensor) -> Tensor:
         """Return ``1 − relu1(1 − total)``."""
         return 1 - self.clamp(1 - total)
 
@@ -304,13 +305,13 @@ class Pred(Mixer):
         if len(values) != self.arity + 1 or values[0] != 1 or min(values) < 0:
             raise DataError(f"{self.name} has β = 1 and {self.arity} weights >= 0, got {list(values)}")
         with torch.no_grad():
-            self.raw.copy_(torch.tensor([float(each) for each in values[1:]], dtype=torch.float64))
+            self.raw.copy_(_column(values[1:]))
 
 
 class Attention(Mixer):
     """``Σ softmax(a)_P x_P``, as in NeuralLP."""
 
-    kind, name = "attention", "attention"
+    name = "attention"
 
     def __init__(self, arity: int) -> None:
         super().__init__(arity)
@@ -323,7 +324,7 @@ class Attention(Mixer):
     def project_(self) -> None:
         """Do nothing: there are no constraints."""
 
-    def mixed(self, total: Tensor) -> Tensor:
+    def mix(self, total: Tensor) -> Tensor:
         """Return the sum itself."""
         return total
 
@@ -336,7 +337,7 @@ class Attention(Mixer):
         if len(values) != self.arity + 1 or min(values) < 0 or not sum(values[1:]) > 0:
             raise DataError(f"{self.name} has 0 and {self.arity} weights >= 0 that sum to 1, got {list(values)}")
         with torch.no_grad():
-            self.raw.copy_(torch.tensor([float(each) for each in values[1:]], dtype=torch.float64).clamp(1e-12).log())
+            self.raw.copy_(_column(values[1:]).clamp(1e-12).log())
 
 
 _CONNECTIVES: Mapping[tuple[str, str], type[Operator]] = {
@@ -347,22 +348,26 @@ _CONNECTIVES: Mapping[tuple[str, str], type[Operator]] = {
 }
 
 
-def connective(kind: str, form: Form, arity: int, *, alpha: float, slack: float | None = None) -> Operator:
+def make_connective(connective: str, form: Form, arity: int, *, alpha: float, slack: float | None = None) -> Operator:
     """Build an "and" or an "or"; ``lnn`` learns, ``product`` and ``lukasiewicz`` have nothing to learn."""
     if form == "lnn":
-        return (LNNAnd if kind == "and" else LNNOr)(arity, alpha=alpha, slack=slack)
-    if (kind, form) not in _CONNECTIVES:
+        return (LNNAnd if connective == "and" else LNNOr)(arity, alpha=alpha, slack=slack)
+    if (connective, form) not in _CONNECTIVES:
         raise DataError(f"connectives must be 'lnn', 'product' or 'lukasiewicz', got {form!r}")
-    return _CONNECTIVES[kind, form](arity)
+    return _CONNECTIVES[connective, form](arity)
 
 
-def mixer(kind: Mixture, arity: int, *, start: float = 1e-3) -> Mixer:
+def make_mixer(mixture: Mixture, arity: int, *, start: float = 1e-3) -> Mixer:
     """Build what a leaf is made of."""
-    if kind == "pred":
+    if mixture == "pred":
         return Pred(arity, start=start)
-    if kind == "attention":
+    if mixture == "attention":
         return Attention(arity)
-    raise DataError(f"leaves must be 'pred' or 'attention', got {kind!r}")
+    raise DataError(f"leaves must be 'pred' or 'attention', got {mixture!r}")
+
+
+def _column(values: Sequence[float]) -> Tensor:
+    return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
 
 Matrix = npt.NDArray[np.float64]
@@ -382,12 +387,6 @@ def smallest_alpha(arity: int) -> float:
     0.6666666666666666
     """
     return arity / (arity + 1)
-
-
-def check_alpha(alpha: float) -> None:
-    """Refuse an α outside (½, 1]."""
-    if not 0.5 < alpha <= 1:
-        raise DataError(f"alpha must lie in (0.5, 1], got {alpha}")
 
 
 def is_feasible(arity: int, alpha: float) -> bool:
@@ -420,7 +419,7 @@ def conjunctive_cone(arity: int, alpha: float) -> Cone:
     >>> conjunctive_cone(2, 0.8).vertex.round(6).tolist()
     [1.4, 1.5, 1.5]
     """
-    check_alpha(alpha)
+    check_parameter("alpha", alpha, ALPHA)
     if not is_feasible(arity, alpha):
         least = smallest_alpha(arity)
         raise DataError(

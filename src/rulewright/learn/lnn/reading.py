@@ -10,8 +10,8 @@ import torch
 
 from rulewright.errors import DataError
 from rulewright.learn.lnn.network import TemplateNetwork
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, Neuron
 from rulewright.learn.lnn.operators import Mixer
+from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, Neuron
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -27,7 +27,7 @@ from rulewright.logic import (
     variables,
 )
 
-MOST_READINGS = 50
+MAX_READINGS = 50
 """How many readings of a part of a template are followed."""
 
 _SHOWN = 0.01  # weights below this share of a leaf's largest are not printed with a rule
@@ -41,7 +41,7 @@ class Reading:
     value: float
 
 
-def crisp_rules(network: TemplateNetwork, *, min_truth: float = 0.5) -> list[Rule]:
+def write_crisp_rules(network: TemplateNetwork, *, min_truth: float = 0.5) -> list[Rule]:
     """Return the rules that make the target at least so true by themselves, the truest first.
 
     Each choice of predicates and of an alternative is a rule; its confidence is the truth value that the network gives
@@ -52,35 +52,37 @@ def crisp_rules(network: TemplateNetwork, *, min_truth: float = 0.5) -> list[Rul
     root = program.nodes[program.root]
     head = Atom(program.target, root.columns)
     readings = reader.readings(program.root)
-    chosen = [each for each in readings if each.value >= min_truth] or readings[:1]
-    found: dict[Rule, Rule] = {}
-    learned = _parameters(network, least_share=_SHOWN)
+    chosen = [reading for reading in readings if reading.value >= min_truth] or readings[:1]
+    distinct: dict[Rule, Rule] = {}
+    learned = _parameters(network, min_share=_SHOWN)
     for reading in chosen:
         if reading.value > 0:
-            rule = Rule(*_tidied(head, reading.body), min(1.0, round(reading.value, 6)), Annotations(learned))
-            found.setdefault(rule.canonical(), rule)
-    rules = list(found.values())
+            rule = Rule(*_rename_variables(head, reading.body), min(1.0, round(reading.value, 6)), Annotations(learned))
+            distinct.setdefault(rule.canonical(), rule)
+    rules = list(distinct.values())
     for name in reader.needed:
         node = program.nodes[f"head {name}"]
         for reading in reader.readings(node.name):
             if reading.value >= min_truth:
-                rules.append(Rule(*_tidied(Atom(name, node.columns), reading.body), min(1.0, round(reading.value, 6))))
+                rules.append(
+                    Rule(*_rename_variables(Atom(name, node.columns), reading.body), min(1.0, round(reading.value, 6)))
+                )
     return rules
 
 
-def soft_templates(network: TemplateNetwork, templates: RuleSet) -> RuleSet:
+def write_soft_templates(network: TemplateNetwork, templates: RuleSet) -> RuleSet:
     """Return the templates with all that was learned in their ``@{…}``; a learner takes them up again."""
-    found = []
-    for number, statement in enumerate(templates):
+    learned = []
+    for position, statement in enumerate(templates):
         values = {
             neuron.label: _values(network, key, neuron, 0.0, digits=12)
             for key, neuron in network.program.neurons.items()
-            if neuron.statement == number and network.operator(key).values()
+            if neuron.statement == position and network.operator(key).values()
         }
         if values and not isinstance(statement, WeightedFormula):
             statement = replace(statement, annotations=Annotations({**statement.annotations, **values}))
-        found.append(statement)
-    return RuleSet(found, predicates=templates.predicates, closed=templates.closed)
+        learned.append(statement)
+    return RuleSet(learned, predicates=templates.predicates, closed=templates.closed)
 
 
 def load_parameters(network: TemplateNetwork, templates: RuleSet) -> None:
@@ -92,37 +94,37 @@ def load_parameters(network: TemplateNetwork, templates: RuleSet) -> None:
             if missing:
                 raise DataError(f"the weights of ?{neuron.label} and its domain differ in {', '.join(sorted(missing))}")
             first = 1.0 if network.options.leaves == "pred" else 0.0
-            network.operator(key).load_values([first, *(float(given[each]) for each in neuron.inputs)])
+            network.operator(key).load_values([first, *(float(given[name]) for name in neuron.inputs)])
         elif isinstance(given, Sequence) and not isinstance(given, str):
-            network.operator(key).load_values([float(each) for each in given])
+            network.operator(key).load_values([float(value) for value in given])
 
 
-def _parameters(network: TemplateNetwork, *, least_share: float) -> dict[str, object]:
+def _parameters(network: TemplateNetwork, *, min_share: float) -> dict[str, object]:
     neurons = network.program.neurons
-    several = len({each.statement for each in neurons.values()}) > 1
-    found: dict[str, object] = {}
+    several = len({neuron.statement for neuron in neurons.values()}) > 1
+    parameters: dict[str, object] = {}
     for key, neuron in neurons.items():
         if network.operator(key).values():
             label = f"{neuron.label}_{neuron.statement + 1}" if several else neuron.label
-            found[label] = _values(network, key, neuron, least_share)
-    return found
+            parameters[label] = _values(network, key, neuron, min_share)
+    return parameters
 
 
-def _values(network: TemplateNetwork, key: str, neuron: Neuron, least_share: float, digits: int = 6) -> object:
+def _values(network: TemplateNetwork, key: str, neuron: Neuron, min_share: float, digits: int = 6) -> object:
     values = network.operator(key).values()
-    if neuron.kind != "pred":
-        return [round(each, digits) for each in values]
+    if neuron.operation != "pred":
+        return [round(value, digits) for value in values]
     largest = max(values[1:])
     named = zip(neuron.inputs, values[1:], strict=True)
-    return {name: round(each, digits) for name, each in named if each >= least_share * largest}
+    return {name: round(weight, digits) for name, weight in named if weight >= min_share * largest}
 
 
-def _tidied(head: Atom, body: Iterable[Formula]) -> tuple[Atom, tuple[Formula, ...]]:
+def _rename_variables(head: Atom, body: Iterable[Formula]) -> tuple[Atom, tuple[Formula, ...]]:
     """Name variables X, Y, Z, … in the order in which they occur."""
     parts = tuple(dict.fromkeys(body))
-    every = dict.fromkeys((*variables(head), *(each for part in parts for each in variables(part))))
-    names = [*"XYZUVW", *(f"X{number}" for number in range(len(every)))]
-    renaming = {old: Variable(new) for old, new in zip(every, names, strict=False)}
+    old_names = dict.fromkeys((*variables(head), *(variable for part in parts for variable in variables(part))))
+    new_names = [*"XYZUVW", *(f"X{position}" for position in range(len(old_names)))]
+    renaming = {old: Variable(new) for old, new in zip(old_names, new_names, strict=False)}
     return substitute(head, renaming), tuple(substitute(part, renaming) for part in parts)
 
 
@@ -137,84 +139,84 @@ class _TemplateReader:
         if name not in self._known:
             node = self.nodes[name]
             if isinstance(node, Leaf):
-                found = self._leaf(node)
+                readings = self._read_leaf(node)
             elif isinstance(node, Frame):
-                found = self._expression(node.expression)
+                readings = self._read_expression(node.expression)
             else:
-                found = self._head(node)
-            self._known[name] = _best(found)
+                readings = self._read_head(node)
+            self._known[name] = _best(readings)
         return self._known[name]
 
-    def _leaf(self, leaf: Leaf) -> list[Reading]:
-        found = []
-        for number, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
+    def _read_leaf(self, leaf: Leaf) -> list[Reading]:
+        readings = []
+        for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
             if not derived:
                 unit = leaf.unit if isinstance(leaf.unit, Membership) else Atom(member, leaf.unit.args)
-                found.append(Reading((unit,), self._mixed(leaf, number, 1.0)))
+                readings.append(Reading((unit,), self._mix_leaf(leaf, position, 1.0)))
                 continue
             called = dict(zip(self.nodes[member].columns, leaf.unit.args, strict=True))
-            for each in self.readings(member):
-                found.append(Reading(self._called(each.body, called), self._mixed(leaf, number, each.value)))
-        return found
+            for inner in self.readings(member):
+                value = self._mix_leaf(leaf, position, inner.value)
+                readings.append(Reading(self._call(inner.body, called), value))
+        return readings
 
-    def _called(self, body: Sequence[Formula], given: Mapping[Variable, Term]) -> tuple[Formula, ...]:
+    def _call(self, body: Sequence[Formula], given: Mapping[Variable, Term]) -> tuple[Formula, ...]:
         """Put terms for a body's outer variables, and variables that nothing else has for its own."""
-        own = dict.fromkeys(each for part in body for each in variables(part) if each not in given)
+        own = dict.fromkeys(variable for part in body for variable in variables(part) if variable not in given)
         renaming = {**given, **{old: Variable(f"_R{next(self._fresh)}") for old in own}}
         return tuple(substitute(part, renaming) for part in body)
 
-    def _mixed(self, leaf: Leaf, member: int, value: float) -> float:
+    def _mix_leaf(self, leaf: Leaf, member: int, value: float) -> float:
         if leaf.operator is None:
             return value
         operator = self.network.operator(leaf.operator)
         assert isinstance(operator, Mixer)
-        return self._run(operator, [value * (place == member) for place in range(operator.arity)])
+        return self._run(operator, [value * (position == member) for position in range(operator.arity)])
 
     @staticmethod
     def _run(operator: torch.nn.Module, inputs: Sequence[float]) -> float:
         training = operator.training
         operator.eval()
         with torch.no_grad():
-            found = float(operator(torch.tensor(inputs, dtype=torch.float64)))
+            value = float(operator(torch.tensor(inputs, dtype=torch.float64)))
         operator.train(training)
-        return found
+        return value
 
-    def _expression(self, expression: Expression) -> list[Reading]:
+    def _read_expression(self, expression: Expression) -> list[Reading]:
         match expression:
             case Look(node):
                 return self.readings(node)
             case Check(comparison):
                 return [Reading((comparison,), 1.0)]
             case Flip(part):
-                return [self._negated(part)]
-        parts = [_best(self._expression(each)) for each in expression.parts]
-        if expression.kind == "or":
+                return [self._read_negation(part)]
+        parts = [_best(self._read_expression(part)) for part in expression.parts]
+        if expression.connective == "or":
             return [
-                Reading(each.body, self._joined(expression, [each.value * (n == place) for n in range(len(parts))]))
-                for place, readings in enumerate(parts)
-                for each in readings
+                Reading(reading.body, self._run_gate(expression, [reading.value * (n == i) for n in range(len(parts))]))
+                for i, readings in enumerate(parts)
+                for reading in readings
             ]
-        found = []
+        joined = []
         for choice in product(*parts):
-            body = tuple(part for each in choice for part in each.body)
-            found.append(
-                Reading((*body, *expression.checks), self._joined(expression, [each.value for each in choice]))
-            )
-        return found
+            body = tuple(part for reading in choice for part in reading.body)
+            value = self._run_gate(expression, [reading.value for reading in choice])
+            joined.append(Reading((*body, *expression.checks), value))
+        return joined
 
-    def _joined(self, gate: Gate, values: list[float]) -> float:
+    def _run_gate(self, gate: Gate, values: list[float]) -> float:
         if gate.operator is None:
             return values[0] if values else 1.0
         return self._run(self.network.operator(gate.operator), values)
 
-    def _negated(self, part: Expression) -> Reading:
+    def _read_negation(self, part: Expression) -> Reading:
         """Read a negated leaf: none of the predicates that it mostly is may hold."""
         assert isinstance(part, Look)
         leaf = self.nodes[part.node]
         assert isinstance(leaf, Leaf)
         body: list[Formula] = []
-        for number, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
-            if self._mixed(leaf, number, 1.0) < 0.5:
+        for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
+            if self._mix_leaf(leaf, position, 1.0) < 0.5:
                 continue
             name = member.removeprefix("head ") if derived else member
             if derived:
@@ -222,18 +224,18 @@ class _TemplateReader:
             body.append(Not(leaf.unit if isinstance(leaf.unit, Membership) else Atom(name, leaf.unit.args)))
         return Reading(tuple(body), 1.0)
 
-    def _head(self, head: HeadNode) -> list[Reading]:
-        found = []
-        for place, name in enumerate(head.clauses):
+    def _read_head(self, head: HeadNode) -> list[Reading]:
+        readings = []
+        for position, name in enumerate(head.clauses):
             renaming = dict(zip(self.nodes[name].columns, head.columns, strict=True))
-            for each in self.readings(name):
-                value = each.value
+            for reading in self.readings(name):
+                value = reading.value
                 if head.operator is not None:
                     operator = self.network.operator(head.operator)
-                    value = self._run(operator, [value * (number == place) for number in range(len(head.clauses))])
-                found.append(Reading(self._called(each.body, renaming), value))
-        return found
+                    value = self._run(operator, [value * (n == position) for n in range(len(head.clauses))])
+                readings.append(Reading(self._call(reading.body, renaming), value))
+        return readings
 
 
 def _best(readings: list[Reading]) -> list[Reading]:
-    return sorted(readings, key=lambda each: -each.value)[:MOST_READINGS]
+    return sorted(readings, key=lambda reading: -reading.value)[:MAX_READINGS]

@@ -1,4 +1,4 @@
-"""Ready-made templates: chains of relations, the paper's figures, gridworld and Countries."""
+"""Ready-made templates: chains of relations, gridworld and Countries."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def chains(
     alternatives, domains = [], []
     for length in range(1, max_length + 1):
         steps = []
-        for place in range(length):
-            before, after = f"X{place}", "Z" if place == length - 1 else f"X{place + 1}"
-            name = f"P{length}{place + 1}"
+        for position in range(length):
+            before, after = f"X{position}", "Z" if position == length - 1 else f"X{position + 1}"
+            name = f"P{length}{position + 1}"
             domains.append(name)
             step = f"?{name}({before}, {after})"
             if inverses:
-                domains.append(f"I{length}{place + 1}")
-                step = f"({step} ; ?I{length}{place + 1}({after}, {before}))"
+                domains.append(f"I{length}{position + 1}")
+                step = f"({step} ; ?I{length}{position + 1}({after}, {before}))"
             steps.append(step)
         alternatives.append(", ".join(steps))
     listed = ", ".join(f"?{name} in {domain}" for name in domains)
@@ -58,24 +58,9 @@ def one_chain(length: int, *, target: str = "target", predicates: Iterable[str] 
     if length < 1:
         raise DataError(f"length must be >= 1, got {length}")
     domain = _domain(predicates)
-    steps = ", ".join(f"?P{place + 1}(X{place}, X{place + 1})" for place in range(length))
-    listed = ", ".join(f"?P{place + 1} in {domain}" for place in range(length))
+    steps = ", ".join(f"?P{position + 1}(X{position}, X{position + 1})" for position in range(length))
+    listed = ", ".join(f"?P{position + 1} in {domain}" for position in range(length))
     return parse_rules(f"template {quote(target)}(X0, X{length}) :- {steps} where {listed}.")
-
-
-def figure_3b() -> RuleSet:
-    """Return the paper's first example: one conjunction that drops a variable."""
-    return parse_rules("template r(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in {a, b}, ?Q in {c}.")
-
-
-def figure_3c() -> RuleSet:
-    """Return the paper's second example: what `figure_3b` gives, or a single predicate."""
-    return parse_rules(
-        """
-        template r(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in {a, b}, ?Q in {c}.
-        template s(X, Z) :- r(X, Z) ; ?O(X, Z) where ?O in {a, b}.
-        """
-    )
 
 
 def countries(task: int) -> RuleSet:
@@ -92,7 +77,7 @@ def countries(task: int) -> RuleSet:
     else:
         raise DataError(f"the tasks of Countries are 1, 2 and 3, got {task}")
     return parse_rules(
-        f"template locatedIn(X, Z) :- {body} where {', '.join(f'?{each} in {domain}' for each in holes)}."
+        f"template locatedIn(X, Z) :- {body} where {', '.join(f'?{hole} in {domain}' for hole in holes)}."
     )
 
 

@@ -5,35 +5,25 @@
 Every connective and every predicate variable of a template becomes an operator to be learned. A rule set may hold
 several: heads that the facts do not have can stand in other bodies and domains. Plain rules in it define such heads
 with connectives that are fixed. A name that the facts have always means those facts, even where it is a head too.
+Resolved, a template is a `TemplateProgram`: leaves, frames and heads, each a table of facts, and the operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from typing import TypeAlias
 
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, unknown_name
-from rulewright.learn.lnn.nodes import (
-    Check,
-    Expression,
-    Flip,
-    Frame,
-    Gate,
-    HeadNode,
-    Leaf,
-    Look,
-    Neuron,
-    Node,
-    TemplateProgram,
-    looks,
-)
 from rulewright.logic import (
     NUMBER_TYPE,
     And,
     Atom,
     Comparison,
     Formula,
+    Literal,
     Membership,
     Not,
     Or,
@@ -46,6 +36,186 @@ from rulewright.logic import (
     parse_rules,
     variables,
 )
+from rulewright.logic.rules import MAX_ALTERNATIVES
+
+
+@dataclass(frozen=True)
+class Look:
+    """The truth value of a node's fact, found by the values of variables."""
+
+    node: str
+    variables: tuple[Variable, ...]
+
+
+@dataclass(frozen=True)
+class Flip:
+    """One minus a truth value."""
+
+    part: Expression
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison: 0 or 1."""
+
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A connective; ``checks`` are comparisons that must hold besides, and are no inputs of an operator.
+
+    ``operator`` is None where a conjunction has one part beside its comparisons.
+    """
+
+    connective: str
+    operator: str | None
+    parts: tuple[Expression, ...]
+    checks: tuple[Comparison, ...] = ()
+
+
+Expression: TypeAlias = Look | Flip | Check | Gate
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """``?P(X, Y)`` or ``p(X, Y)``: the union of the facts of its members, mixed by an operator where it has a hole.
+
+    ``members`` are predicates of the knowledge base, or names of heads where ``derived`` says so.
+    """
+
+    name: str
+    unit: Atom | Membership
+    columns: tuple[Variable, ...]
+    members: tuple[str, ...]
+    derived: tuple[bool, ...]
+    operator: str | None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A body, or an alternative with variables of its own: rows over ``variables``, projected to ``columns``."""
+
+    name: str
+    variables: tuple[Variable, ...]
+    columns: tuple[Variable, ...]
+    expression: Expression
+
+    def bodies(self) -> list[tuple[Literal, ...]]:
+        """Return the conjunctive bodies whose groundings together are all rows that can be true.
+
+        A negated part asks for nothing: its truth value is the rest of one that may be anything.
+        """
+        bodies = [frozenset(body) for body in _alternatives(self.expression)]
+        smallest = [body for body in dict.fromkeys(bodies) if not any(other < body for other in bodies)]
+        return [tuple(sorted(body, key=str)) for body in smallest]
+
+
+@dataclass(frozen=True)
+class HeadNode:
+    """A predicate that clauses define; where there are several an operator joins them."""
+
+    name: str
+    columns: tuple[Variable, ...]
+    clauses: tuple[str, ...]
+    operator: str | None
+
+
+Node: TypeAlias = Leaf | Frame | HeadNode
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """An operator to be made: ``pred``, ``and`` or ``or``, with names for its inputs; fixed in plain rules.
+
+    ``label`` is its name within the statement it stands in, at position ``statement``.
+    """
+
+    operation: str
+    inputs: tuple[str, ...]
+    learned: bool
+    label: str
+    statement: int
+
+
+def find_looks(expression: Expression) -> Iterator[Look]:
+    """Yield what an expression looks up, from left to right."""
+    match expression:
+        case Look():
+            yield expression
+        case Flip(part):
+            yield from find_looks(part)
+        case Gate(parts=parts):
+            for part in parts:
+                yield from find_looks(part)
+
+
+def _alternatives(expression: Expression) -> list[tuple[Literal, ...]]:
+    match expression:
+        case Look(node, variables):
+            return [(Literal(Atom(node, variables)),)]
+        case Flip():
+            return [()]
+        case Check(comparison):
+            return [(Literal(comparison),)]
+    parts = [_alternatives(part) for part in expression.parts]
+    if expression.connective == "or":
+        return list(chain.from_iterable(parts))
+    checks = tuple(Literal(check) for check in expression.checks)
+    bodies = []
+    for choice in product(*parts):
+        bodies.append((*chain.from_iterable(choice), *checks))
+        if len(bodies) > MAX_ALTERNATIVES:
+            raise DataError(f"a template with more than {MAX_ALTERNATIVES} alternatives when multiplied out; split it")
+    return bodies
+
+
+@dataclass(frozen=True)
+class TemplateProgram:
+    """A template made ready for a knowledge base: its nodes, each after those it looks up, and its operators.
+
+    ``types`` has the types of every node's columns; ``root`` is the node whose facts are predicted.
+    """
+
+    target: str
+    root: str
+    nodes: Mapping[str, Node]
+    types: Mapping[str, tuple[str, ...]]
+    neurons: Mapping[str, Neuron]
+
+    def reaches(self, name: str, predicates: frozenset[str]) -> bool:
+        """Tell whether a node's truth values rest on facts of some predicates."""
+        node = self.nodes[name]
+        match node:
+            case Leaf():
+                members = zip(node.members, node.derived, strict=True)
+                return any(self.reaches(name, predicates) if head else name in predicates for name, head in members)
+            case Frame():
+                return any(self.reaches(look.node, predicates) for look in find_looks(node.expression))
+        return any(self.reaches(clause, predicates) for clause in node.clauses)
+
+    def is_fixed(self, name: str) -> bool:
+        """Tell whether a node's truth values depend on nothing that is learned."""
+        node = self.nodes[name]
+        match node:
+            case Leaf():
+                members = zip(node.members, node.derived, strict=True)
+                return node.operator is None and all(self.is_fixed(member) for member, head in members if head)
+            case Frame():
+                gates = all(key is None or not self.neurons[key].learned for key in _operators(node.expression))
+                return gates and all(self.is_fixed(look.node) for look in find_looks(node.expression))
+        learned = node.operator is not None and self.neurons[node.operator].learned
+        return not learned and all(map(self.is_fixed, node.clauses))
+
+
+def _operators(expression: Expression) -> Iterator[str | None]:
+    match expression:
+        case Flip(part):
+            yield from _operators(part)
+        case Gate(operator=operator, parts=parts):
+            yield operator
+            for part in parts:
+                yield from _operators(part)
 
 
 class Domains:
@@ -68,24 +238,24 @@ class Domains:
         self._chosen: dict[PredicateVariable, tuple[str, ...]] = {}
         units = [unit for part in clause.body for unit in _units(part)]
         if str(clause.head.predicate) in kb.predicates:
-            self._take(clause.head, str(clause.head.predicate))
+            self._note_types(clause.head, str(clause.head.predicate))
         for unit in units:
             hole = unit.predicate
             if not isinstance(hole, PredicateVariable):
-                self._take(unit, hole)
+                self._note_types(unit, hole)
             elif isinstance(unit, Membership):
                 raise DataError(f"{unit}: a predicate variable stands for predicates without classes")
             elif (names := given[hole]) is not None:
                 self._chosen[hole] = names
                 for name in names:
-                    self._take(unit, name)
+                    self._note_types(unit, name)
         for unit in units:
             if isinstance(unit.predicate, PredicateVariable) and unit.predicate not in self._chosen:
-                self._chosen[unit.predicate] = self._all(unit, unit.predicate)
+                self._chosen[unit.predicate] = self._find_fitting(unit, unit.predicate)
         for unit in units:
             if isinstance(unit.predicate, PredicateVariable):
                 for name in self._chosen[unit.predicate]:
-                    self._take(unit, name)
+                    self._note_types(unit, name)
 
     def members(self, unit: Atom | Membership) -> tuple[str, ...]:
         """Return the predicates that an atom can stand for; its own where it has one."""
@@ -104,28 +274,28 @@ class Domains:
             return self.types_of_head(name)
         raise unknown_name("predicate", name, {*self.kb.predicates, *self.heads})
 
-    def _take(self, unit: Atom | Membership, name: str) -> None:
+    def _note_types(self, unit: Atom | Membership, name: str) -> None:
         types = self._types_of(name, unit)
         if len(types) != len(unit.args):
             raise DataError(f"{name} has {len(types)} arguments and cannot be {unit} of the template")
-        for term, kind in zip(unit.args, types, strict=True):
-            if isinstance(term, Variable) and self.types.setdefault(term, kind) != kind:
+        for term, type_name in zip(unit.args, types, strict=True):
+            if isinstance(term, Variable) and self.types.setdefault(term, type_name) != type_name:
                 raise DataError(
                     f"{term} of the template of {self.clause.head} has type {self.types[term]} elsewhere "
-                    f"and type {kind} where {unit} is {name}; list only predicates of one type"
+                    f"and type {type_name} where {unit} is {name}; list only predicates of one type"
                 )
 
-    def _all(self, unit: Atom | Membership, hole: PredicateVariable) -> tuple[str, ...]:
+    def _find_fitting(self, unit: Atom | Membership, hole: PredicateVariable) -> tuple[str, ...]:
         arity = len(unit.args)
-        plain = {name: each.types for name, each in self.kb.predicates.items() if each.classes is None}
+        plain = {name: declared.types for name, declared in self.kb.predicates.items() if declared.classes is None}
         fitting = {name: types for name, types in plain.items() if len(types) == arity}
         if not fitting:
             raise DataError(f"{hole} cannot be filled: no predicate of the facts has {arity} arguments, as in {unit}")
-        known = [self.types.get(each) if isinstance(each, Variable) else None for each in unit.args]
+        known = [self.types.get(term) if isinstance(term, Variable) else None for term in unit.args]
         typed = {
             name: types
             for name, types in fitting.items()
-            if all(wanted in (None, kind) for wanted, kind in zip(known, types, strict=True))
+            if all(wanted in (None, type_name) for wanted, type_name in zip(known, types, strict=True))
         }
         if not typed:
             raise DataError(f"{hole} cannot be filled: no predicate has the types of the variables of {unit}")
@@ -158,45 +328,47 @@ def read_templates(templates: RuleSet | Template | str) -> RuleSet:
     """Return templates as a rule set: given as one, as a template, or as text."""
     if isinstance(templates, str):
         templates = parse_rules(templates)
-    found = RuleSet([templates]) if isinstance(templates, Template) else templates
-    for statement in found:
+    rules = RuleSet([templates]) if isinstance(templates, Template) else templates
+    for statement in rules:
         if isinstance(statement, WeightedFormula):
             raise DataError(f"a learner of rules takes templates and rules, and no formula: {statement}")
         args = statement.head.args
-        distinct = len(set(args)) == len(args) and all(isinstance(each, Variable) for each in args)
+        distinct = len(set(args)) == len(args) and all(isinstance(term, Variable) for term in args)
         if isinstance(statement.head, Membership) or not distinct:
             raise DataError(f"a template's head is an atom of different variables, got {statement.head}")
-    if not found.templates:
+    if not rules.templates:
         raise DataError("there is no template; write: template s(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in *, ?Q in *.")
-    return found
+    return rules
 
 
-def roots(templates: RuleSet) -> tuple[str, ...]:
+def find_roots(templates: RuleSet) -> tuple[str, ...]:
     """Return the heads of templates that no other statement's body or domain names.
 
-    >>> roots(read_templates("template r(X) :- ?P(X) where ?P in {a}. template s(X) :- r(X), b(X)."))
+    >>> find_roots(read_templates("template r(X) :- ?P(X) where ?P in {a}. template s(X) :- r(X), b(X)."))
     ('s',)
     """
     used: set[str] = set()
     for statement in templates:
         own = str(statement.head.predicate)  # type: ignore[union-attr]  # read_templates refuses formulas
-        named = {str(each.predicate) for part in statement.body for each in _atoms(part)}  # type: ignore[union-attr]
+        named = {str(unit.predicate) for part in statement.body for unit in _units(part)}  # type: ignore[union-attr]
         if isinstance(statement, Template):
             named |= {name for _, names in statement.domains for name in names or ()}
         used |= named - {own}
     return tuple(
-        dict.fromkeys(str(each.head.predicate) for each in templates.templates if each.head.predicate not in used)
+        dict.fromkeys(
+            str(template.head.predicate) for template in templates.templates if template.head.predicate not in used
+        )
     )
 
 
-def renamed_root(templates: RuleSet, root: str, target: str) -> RuleSet:
+def rename_root(templates: RuleSet, root: str, target: str) -> RuleSet:
     """Return the templates with another name for the predicate they are about."""
-    found = []
-    for each in templates:
-        assert not isinstance(each, WeightedFormula)
-        head = Atom(target, each.head.args) if each.head.predicate == root else each.head
-        found.append(replace(each, head=head))
-    return RuleSet(found, closed=templates.closed)
+    renamed = []
+    for statement in templates:
+        assert not isinstance(statement, WeightedFormula)
+        head = Atom(target, statement.head.args) if statement.head.predicate == root else statement.head
+        renamed.append(replace(statement, head=head))
+    return RuleSet(renamed, closed=templates.closed)
 
 
 def resolve(templates: RuleSet | Template | str, kb: KnowledgeBase, target: str | None = None) -> TemplateProgram:
@@ -204,37 +376,26 @@ def resolve(templates: RuleSet | Template | str, kb: KnowledgeBase, target: str 
 
     >>> kb = KnowledgeBase.from_facts([("a", "1", "2"), ("b", "1", "2"), ("c", "2", "5")])
     >>> program = resolve("template r(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in {a, b}, ?Q in {c}.", kb)
-    >>> [(key, each.kind, each.inputs) for key, each in program.neurons.items()]
+    >>> [(key, neuron.operation, neuron.inputs) for key, neuron in program.neurons.items()]
     [('0_P', 'pred', ('a', 'b')), ('0_Q', 'pred', ('c',)), ('0_and', 'and', ('?P(X, Y)', '?Q(Y, Z)'))]
     """
     read = read_templates(templates)
     if target is None:
-        found = roots(read)
-        if len(found) != 1:
-            raise DataError(f"which head is to be learned? the templates define {', '.join(found) or 'none apart'}")
-        (target,) = found
+        roots = find_roots(read)
+        if len(roots) != 1:
+            raise DataError(f"which head is to be learned? the templates define {', '.join(roots) or 'none apart'}")
+        (target,) = roots
     return _Resolver(read, kb).program(target)
 
 
-def _atoms(formula: Formula) -> Iterable[Atom | Membership]:
-    match formula:
-        case Atom() | Membership():
-            yield formula
-        case Not(inner):
-            yield from _atoms(inner)
-        case And(parts) | Or(parts):
-            for each in parts:
-                yield from _atoms(each)
-
-
-def _pushed(formula: Formula, positive: bool = True) -> Formula:
+def _push_negation(formula: Formula, positive: bool = True) -> Formula:
     """Push negation down to atoms; ∧ and ∨ of an operator are each other's duals, so that nothing changes."""
     match formula:
         case Not(inner):
-            return _pushed(inner, not positive)
+            return _push_negation(inner, not positive)
         case And(parts) | Or(parts):
-            kind = And if isinstance(formula, And) == positive else Or
-            return kind(tuple(_pushed(each, positive) for each in parts))
+            connective = And if isinstance(formula, And) == positive else Or
+            return connective(tuple(_push_negation(part, positive) for part in parts))
         case Comparison() if not positive:
             return formula.opposite()
     return formula if positive else Not(formula)
@@ -244,9 +405,9 @@ class _Resolver:
     def __init__(self, templates: RuleSet, kb: KnowledgeBase) -> None:
         self.kb = kb
         self.clauses: dict[str, list[tuple[int, Clause]]] = {}
-        for number, statement in enumerate(templates):
+        for position, statement in enumerate(templates):
             assert not isinstance(statement, WeightedFormula)
-            self.clauses.setdefault(str(statement.head.predicate), []).append((number, statement))
+            self.clauses.setdefault(str(statement.head.predicate), []).append((position, statement))
         self.nodes: dict[str, Node] = {}
         self.types: dict[str, tuple[str, ...]] = {}
         self.neurons: dict[str, Neuron] = {}
@@ -266,52 +427,53 @@ class _Resolver:
         if name in self.open:
             raise DataError(f"templates cannot be recursive: {' uses '.join([*self.open, name])}")
         self.open.append(name)
-        frames = [self._clause(number, each) for number, each in self.clauses[name]]
+        frames = [self._read_clause(position, clause) for position, clause in self.clauses[name]]
         self.open.pop()
-        kinds = {self.types[each] for each in frames}
-        if len(kinds) > 1:
-            raise DataError(f"the clauses of {name} are about different types: {' and '.join(map(str, sorted(kinds)))}")
-        columns = tuple(Variable(f"A{place}") for place in range(len(next(iter(kinds)))))
+        types = {self.types[frame] for frame in frames}
+        if len(types) > 1:
+            raise DataError(f"the clauses of {name} are about different types: {' and '.join(map(str, sorted(types)))}")
+        columns = tuple(Variable(f"A{position}") for position in range(len(next(iter(types)))))
         operator = None
         if len(frames) > 1:
             first, clause = self.clauses[name][0]
-            inputs = tuple(f"clause {place + 1}" for place in range(len(frames)))
-            operator = self._neuron(first, Neuron("or", inputs, isinstance(clause, Template), "clauses", first))
+            inputs = tuple(f"clause {position + 1}" for position in range(len(frames)))
+            operator = self.add_neuron(Neuron("or", inputs, isinstance(clause, Template), "clauses", first))
         node = f"head {name}"
         self.nodes[node] = HeadNode(node, columns, tuple(frames), operator)
-        self.types[node] = kinds.pop()
+        self.types[node] = types.pop()
         self.heads[name] = node
         return node
 
-    def _clause(self, number: int, clause: Clause) -> str:
+    def _read_clause(self, position: int, clause: Clause) -> str:
         domains = Domains(clause, self.kb, self.clauses, self._head_types)
-        formula = _pushed(clause.body[0] if len(clause.body) == 1 else And(clause.body))
-        reader = _ClauseReader(self, number, clause, domains)
-        columns = tuple(each for each in clause.head.args if isinstance(each, Variable))
+        formula = _push_negation(clause.body[0] if len(clause.body) == 1 else And(clause.body))
+        reader = _ClauseReader(self, position, clause, domains)
+        columns = tuple(term for term in clause.head.args if isinstance(term, Variable))
         return reader.frame(formula, columns)
 
     def _head_types(self, name: str) -> tuple[str, ...]:
         return self.types[self.head(name)]
 
-    def _neuron(self, number: int, neuron: Neuron) -> str:
-        key = f"{number}_{neuron.label}"
+    def add_neuron(self, neuron: Neuron) -> str:
+        """Add an operator and return its key."""
+        key = f"{neuron.statement}_{neuron.label}"
         self.neurons[key] = neuron
         return key
 
 
 class _ClauseReader:
-    """Turns one body into nodes; numbers what it makes."""
+    """Turns the body of the statement at a position into nodes."""
 
-    def __init__(self, resolver: _Resolver, number: int, clause: Clause, domains: Domains) -> None:
-        self.resolver, self.number, self.clause, self.domains = resolver, number, clause, domains
+    def __init__(self, resolver: _Resolver, position: int, clause: Clause, domains: Domains) -> None:
+        self.resolver, self.position, self.clause, self.domains = resolver, position, clause, domains
         self.learned = isinstance(clause, Template)
         self.gates = {"and": 0, "or": 0}
         self.leaves: dict[Atom | Membership, str] = {}
 
     def frame(self, formula: Formula, columns: tuple[Variable, ...]) -> str:
         expression = self.expression(formula, frozenset(columns))
-        seen = dict.fromkeys(each for look in looks(expression) for each in look.variables)
-        return self._add(f"{self.number} frame", lambda name: Frame(name, tuple(seen), columns, expression))
+        seen = dict.fromkeys(variable for look in find_looks(expression) for variable in look.variables)
+        return self._add(f"{self.position} frame", lambda name: Frame(name, tuple(seen), columns, expression))
 
     def expression(self, formula: Formula, outside: frozenset[Variable]) -> Expression:
         """Read a formula; variables that ``outside`` does not have are this formula's own."""
@@ -325,28 +487,27 @@ class _ClauseReader:
             case And(parts):
                 return self._conjunction(parts, outside)
             case Or(parts):
-                read = tuple(self._alternative(each, outside) for each in parts)
+                read = tuple(self._alternative(part, outside) for part in parts)
                 return Gate("or", self._gate("or", parts), read)
         raise DataError(f"a template's body has ',' ';' and '!', got {formula}")
 
     def _conjunction(self, parts: tuple[Formula, ...], outside: frozenset[Variable]) -> Expression:
-        checks = tuple(each for each in parts if isinstance(each, Comparison))
-        others = [each for each in parts if not isinstance(each, Comparison)]
+        checks = tuple(part for part in parts if isinstance(part, Comparison))
+        others = [part for part in parts if not isinstance(part, Comparison)]
         if not others:
             return Gate("and", None, (), checks)
         read = []
-        for place, each in enumerate(others):
-            beside = [other for number, other in enumerate(others) if number != place]
-            shared = outside.union(*(variables(other) for other in (*beside, *checks)))
-            read.append(self.expression(each, shared))
+        for position, part in enumerate(others):
+            beside = [*others[:position], *others[position + 1 :], *checks]
+            read.append(self.expression(part, outside.union(*map(variables, beside))))
         operator = None if len(others) == 1 else self._gate("and", others)
         return Gate("and", operator, tuple(read), checks) if operator or checks else read[0]
 
     def _alternative(self, formula: Formula, outside: frozenset[Variable]) -> Expression:
         """Read an alternative; what variables it has for itself are dropped before alternatives are joined."""
-        mine = variables(formula)
-        visible = tuple(each for each in mine if each in outside)
-        if len(visible) == len(mine):
+        own = variables(formula)
+        visible = tuple(variable for variable in own if variable in outside)
+        if len(visible) == len(own):
             return self.expression(formula, outside)
         if not visible:
             raise DataError(f"the alternative {formula} shares no variable with the rest of {self.clause.head}'s body")
@@ -362,24 +523,22 @@ class _ClauseReader:
 
     def _leaf(self, unit: Atom | Membership, columns: tuple[Variable, ...]) -> str:
         members = self.domains.members(unit)
-        derived = tuple(each not in self.resolver.kb.predicates for each in members)
-        names = tuple(self.resolver.head(each) if head else each for each, head in zip(members, derived, strict=True))
+        derived = tuple(name not in self.resolver.kb.predicates for name in members)
+        names = tuple(self.resolver.head(name) if head else name for name, head in zip(members, derived, strict=True))
         operator = None
         if isinstance(unit.predicate, PredicateVariable):
-            neuron = Neuron("pred", members, True, unit.predicate.name, self.number)
-            operator = self.resolver._neuron(self.number, neuron)
-        return self._add(f"{self.number} leaf", lambda name: Leaf(name, unit, columns, names, derived, operator))
+            operator = self.resolver.add_neuron(Neuron("pred", members, True, unit.predicate.name, self.position))
+        return self._add(f"{self.position} leaf", lambda name: Leaf(name, unit, columns, names, derived, operator))
 
-    def _gate(self, kind: str, parts: Iterable[Formula]) -> str:
-        self.gates[kind] += 1
-        label = kind if self.gates[kind] == 1 else f"{kind}{self.gates[kind]}"
-        return self.resolver._neuron(
-            self.number, Neuron(kind, tuple(map(str, parts)), self.learned, label, self.number)
-        )
+    def _gate(self, connective: str, parts: Iterable[Formula]) -> str:
+        self.gates[connective] += 1
+        label = connective if self.gates[connective] == 1 else f"{connective}{self.gates[connective]}"
+        inputs = tuple(map(str, parts))
+        return self.resolver.add_neuron(Neuron(connective, inputs, self.learned, label, self.position))
 
     def _add(self, prefix: str, make: _Make) -> str:
         name = f"{prefix} {len(self.resolver.nodes)}"
         node = make(name)
         self.resolver.nodes[name] = node
-        self.resolver.types[name] = tuple(self.domains.types[each] for each in node.columns)
+        self.resolver.types[name] = tuple(self.domains.types[column] for column in node.columns)
         return name

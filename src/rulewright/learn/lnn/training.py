@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError
-from rulewright.learn.lnn.grounding import Columns, ground, lookup, projected
+from rulewright.learn.lnn.grounding import Columns, distinct_rows, find_rows, ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
 from rulewright.learn.lnn.reading import load_parameters
 from rulewright.learn.lnn.template import resolve
@@ -28,7 +28,7 @@ _ROUNDS = 30  # how often a negative that turns out true is drawn anew
 
 @dataclass(frozen=True)
 class TemplateExamples:
-    """Facts as columns, the positive ones first, and for each positive one the places of its negatives.
+    """Facts as columns, the positive ones first, and for each positive one the rows of its negatives.
 
     ``negatives`` has −1 where none was found. ``without`` counts the positive facts that have no negative.
     """
@@ -43,7 +43,7 @@ class TemplateExamples:
         return int((self.negatives < 0).all(axis=1).sum())
 
 
-def examples_of(
+def draw_examples(
     target: str,
     positives: Columns,
     known: Sequence[Columns],
@@ -51,7 +51,7 @@ def examples_of(
     *,
     false: Columns | None = None,
     count: int,
-    places: Sequence[int],
+    positions: Sequence[int],
     seed: int,
 ) -> TemplateExamples:
     """Put beside each positive fact ``count`` facts in which one argument is another one of its range.
@@ -64,30 +64,30 @@ def examples_of(
     random = np.random.default_rng(seed)
     true = tuple(np.concatenate(parts) for parts in zip(positives, *known, strict=True))
     drawn = [np.repeat(column, count).astype(column.dtype) for column in positives]
-    found = np.zeros(size * count, dtype=bool)
+    is_drawn = np.zeros(size * count, dtype=bool)
     if false is not None and len(false[0]):
         share = (np.arange(size * count) % count) < max(1, count // 2)
         chosen = random.integers(len(false[0]), size=int(share.sum()))
         for column, values in zip(drawn, false, strict=True):
             column[share] = values[chosen]
-        found |= share
-    which = np.array(places)[random.integers(len(places), size=size * count)]
+        is_drawn |= share
+    changed = np.array(positions)[random.integers(len(positions), size=size * count)]
     for _ in range(_ROUNDS):
-        left = np.flatnonzero(~found)
+        left = np.flatnonzero(~is_drawn)
         if not len(left):
             break
-        for place in places:
-            rows = left[which[left] == place]
+        for position in positions:
+            rows = left[changed[left] == position]
             fresh = [column[rows // count] for column in positives]
-            fresh[place] = random.choice(ranges[place], size=len(rows)).astype(positives[place].dtype)
-            good = lookup(true, fresh) < 0
+            fresh[position] = random.choice(ranges[position], size=len(rows)).astype(positives[position].dtype)
+            is_false = find_rows(true, fresh) < 0
             for column, values in zip(drawn, fresh, strict=True):
-                column[rows[good]] = values[good]
-            found[rows[good]] = True
-        which[left] = np.array(places)[random.integers(len(places), size=len(left))]
-    numbers = np.where(found, size + np.cumsum(found) - 1, -1).reshape(size, count)
-    columns = tuple(np.concatenate([one, other[found]]) for one, other in zip(positives, drawn, strict=True))
-    return TemplateExamples(columns, size, numbers)
+                column[rows[is_false]] = values[is_false]
+            is_drawn[rows[is_false]] = True
+        changed[left] = np.array(positions)[random.integers(len(positions), size=len(left))]
+    negatives = np.where(is_drawn, size + np.cumsum(is_drawn) - 1, -1).reshape(size, count)
+    columns = tuple(np.concatenate([one, other[is_drawn]]) for one, other in zip(positives, drawn, strict=True))
+    return TemplateExamples(columns, size, negatives)
 
 
 def argument_ranges(*facts: Columns | None) -> list[npt.NDArray[np.generic]]:
@@ -96,7 +96,7 @@ def argument_ranges(*facts: Columns | None) -> list[npt.NDArray[np.generic]]:
     >>> argument_ranges((np.array([1, 2]), np.array([5, 5])), None)
     [array([1, 2]), array([5])]
     """
-    given = [each for each in facts if each is not None]
+    given = [columns for columns in facts if columns is not None]
     return [np.unique(np.concatenate(parts)) for parts in zip(*given, strict=True)]
 
 
@@ -120,8 +120,8 @@ class TrainingOptions:
     seed: int = 0
 
 
-def pair_loss(kind: Loss, positive: Tensor, negative: Tensor, there: Tensor, margin: float) -> Tensor:
-    """Return the mean loss of positives ``[n]`` and their negatives ``[n, k]``, of which only those ``there`` count.
+def pair_loss(loss: Loss, positive: Tensor, negative: Tensor, present: Tensor, margin: float) -> Tensor:
+    """Return the mean loss of positives ``[n]`` and their negatives ``[n, k]``, of which only those ``present`` count.
 
     * margin: ``max(0, γ − ψ⁺ + ψ⁻)``
     * logistic: ``log(1 + e^((½ − ψ⁺)/γ)) + log(1 + e^((ψ⁻ − ½)/γ))``
@@ -131,14 +131,14 @@ def pair_loss(kind: Loss, positive: Tensor, negative: Tensor, there: Tensor, mar
     >>> pair_loss("margin", one, none, none == 0, 1.0).item(), pair_loss("margin", one, none + 1, none == 0, 1.0).item()
     (0.0, 1.0)
     """
-    if kind == "ranking":
-        scores = torch.cat([positive[:, None], negative.masked_fill(~there, -torch.inf)], dim=1) / margin
+    if loss == "ranking":
+        scores = torch.cat([positive[:, None], negative.masked_fill(~present, -torch.inf)], dim=1) / margin
         return (scores.logsumexp(dim=1) - scores[:, 0]).mean()
-    if kind == "margin":
-        each = (margin - positive[:, None] + negative).clamp(min=0)
+    if loss == "margin":
+        losses = (margin - positive[:, None] + negative).clamp(min=0)
     else:
-        each = softplus((0.5 - positive[:, None]) / margin) + softplus((negative - 0.5) / margin)
-    return each.masked_fill(~there, 0).sum() / there.sum().clamp(min=1)
+        losses = softplus((0.5 - positive[:, None]) / margin) + softplus((negative - 0.5) / margin)
+    return losses.masked_fill(~present, 0).sum() / present.sum().clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ def train(job: TemplateJob, progress: Progress | None = None) -> TrainedTemplate
     return TrainedTemplate(
         job.target,
         {key: network.operator(key).values() for key in network.operators},
-        tuple(float(each.losses["loss"]) for each in result.history),
-        tuple(float(each.score or 0.0) for each in result.history),
+        tuple(float(epoch.losses["loss"]) for epoch in result.history),
+        tuple(float(epoch.score or 0.0) for epoch in result.history),
         result.best_epoch,
         batches.train.positives,
         batches.reachable,
@@ -240,52 +240,45 @@ class _Batches:
         if job.valid is not None:
             known.append(job.valid)
         ranges = argument_ranges(job.positives, job.false)
-        places = self.options.positions or tuple(range(len(ranges)))
-        if any(place not in range(len(ranges)) for place in places):
-            raise DataError(f"positions of {job.target} lie in 0 … {len(ranges) - 1}, got {list(places)}")
+        positions = self.options.positions or tuple(range(len(ranges)))
+        if any(position not in range(len(ranges)) for position in positions):
+            raise DataError(f"positions of {job.target} lie in 0 … {len(ranges) - 1}, got {list(positions)}")
 
-        def examples(positives: Columns, seed: int, false: Columns | None) -> TemplateExamples:
-            every = [job.positives, *known]
-            return examples_of(
-                job.target,
-                positives,
-                every,
-                ranges,
-                false=false,
-                count=self.options.negatives,
-                places=places,
-                seed=seed,
+        def draw(positives: Columns, seed: int, false: Columns | None) -> TemplateExamples:
+            count, every = self.options.negatives, [job.positives, *known]
+            return draw_examples(
+                job.target, positives, every, ranges, false=false, count=count, positions=positions, seed=seed
             )
 
-        self.train = examples(job.positives, self.options.seed, job.false)
+        self.train = draw(job.positives, self.options.seed, job.false)
         self.valid = None
         if job.valid is not None and len(job.valid[0]):
-            self.valid = examples(job.valid, self.options.seed + 1, None)
-        parts = [each.columns for each in (self.train, self.valid) if each is not None]
+            self.valid = draw(job.valid, self.options.seed + 1, None)
+        parts = [examples.columns for examples in (self.train, self.valid) if examples is not None]
         wanted = tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
         self.grounding = ground(
             network.program,
             job.kb,
-            wanted=projected(wanted)[0],
+            wanted=distinct_rows(wanted)[0],
             hide=self.options.hide,
             inverses=job.inverses,
             memory_limit=job.memory_limit,
         )
-        self.places = [torch.cat([self.grounding.find(each), torch.tensor([-1])]) for each in parts]
-        self.reachable = int((self.places[0][: self.train.positives] >= 0).sum())
+        self.rows = [torch.cat([self.grounding.find(columns), torch.tensor([-1])]) for columns in parts]
+        self.reachable = int((self.rows[0][: self.train.positives] >= 0).sum())
 
-    def _loss(self, which: int, examples: TemplateExamples, numbers: Sequence[int]) -> Tensor:
+    def _loss(self, which: int, examples: TemplateExamples, batch: Sequence[int]) -> Tensor:
         values = self.network(self.grounding)
-        values = torch.cat([values, values.new_zeros(1)])[self.places[which]]
-        chosen = torch.as_tensor(np.asarray(numbers))
+        values = torch.cat([values, values.new_zeros(1)])[self.rows[which]]
+        chosen = torch.as_tensor(np.asarray(batch))
         negatives = torch.from_numpy(examples.negatives)[chosen]
         return pair_loss(self.options.loss, values[chosen], values[negatives], negatives >= 0, self.options.margin)
 
-    def losses(self, numbers: Sequence[int], position: StepPosition) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    def losses(self, batch: Sequence[int], position: StepPosition) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         self.network.project_()
-        found = self._loss(0, self.train, numbers)
+        loss = self._loss(0, self.train, batch)
         price = self.network.penalty() + self.options.sparsity * self.network.leaf_weights()
-        yield found + price, {"loss": found}
+        yield loss + price, {"loss": loss}
 
     def score(self) -> float:
         """Return the negative loss on valid, or else on train; through the leaky clamp, which tells more apart."""
@@ -293,10 +286,10 @@ class _Batches:
         self.network.train()
         which, examples = (0, self.train) if self.valid is None else (1, self.valid)
         with torch.no_grad():
-            found = self._loss(which, examples, range(examples.positives))
+            loss = self._loss(which, examples, range(examples.positives))
         self.network.eval()
-        return -float(found)
+        return -float(loss)
 
 
 def _file_name(target: str) -> str:
-    return "".join(each if each.isalnum() or each in "-_" else f"%{ord(each):02x}" for each in target)
+    return "".join(char if char.isalnum() or char in "-_" else f"%{ord(char):02x}" for char in target)

@@ -22,7 +22,7 @@ from rulewright.errors import MissingExtraError
 from rulewright.learn.lnn import ready
 from rulewright.learn.lnn.grounding import TemplateGrounding, ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
-from rulewright.learn.lnn.reading import crisp_rules
+from rulewright.learn.lnn.reading import write_crisp_rules
 from rulewright.learn.lnn.template import resolve
 from rulewright.logic import PredicateDeclaration
 from rulewright.papers.catalogue import Experiment
@@ -229,7 +229,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
             "share_of_ideal_after_20": curve[20] / ideal,
             "share_if_half_true_after_20": test.reward(values[20], fires=0.5) / ideal,
             "curve": [[point, value] for point, value in curve.items()],
-            "rules": [str(each) for way in DIRECTIONS for each in crisp_rules(policies[name].network(way))],
+            "rules": [str(each) for way in DIRECTIONS for each in write_crisp_rules(policies[name].network(way))],
             "seconds": round(time.monotonic() - began, 1),
         }
         tell(f"{name}: {curve[20]:.3f} after 20 grids, {100 * curve[20] / ideal:.1f} % of the ideal rule's")
@@ -269,7 +269,7 @@ def _draw(
     try:
         pictures.draw_curves(files[0], curves, ideal=ideal, across="training grids", up="mean reward")
         pictures.draw_rule_tree(files[1], network)
-        key = next(key for key, each in network.program.neurons.items() if each.kind == "and" and each.learned)
+        key = next(key for key, each in network.program.neurons.items() if each.operation == "and" and each.learned)
         pictures.draw_surfaces(files[2], {"LNN-∧ of move_south": network.operator(key)})
         pictures.draw_policy(files[3], test, SeenGrids(policies[first], test).values(policies[first]))
     except MissingExtraError as error:

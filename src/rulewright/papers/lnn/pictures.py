@@ -15,8 +15,8 @@ import torch
 from rulewright.data.generators.grids import DIRECTIONS
 from rulewright.files import write_bytes
 from rulewright.learn.lnn.network import TemplateNetwork
-from rulewright.learn.lnn.nodes import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look
 from rulewright.learn.lnn.operators import Operator
+from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look
 from rulewright.papers.lnn.gridworld import GridWorlds
 from rulewright.papers.report_page import new_figure
 
@@ -85,7 +85,7 @@ def _expression(network: TemplateNetwork, expression: Expression) -> TreeBox:
             return TreeBox(str(comparison), FACT)
     assert isinstance(expression, Gate)
     parts = [_expression(network, each) for each in expression.parts]
-    box = _weighted(network, expression.operator, expression.kind, parts)
+    box = _weighted(network, expression.operator, expression.connective, parts)
     box.children += [TreeBox(str(each), FACT) for each in expression.checks]
     return box
 
