@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reason.naive import Naive, stratified
 from reason.programs import random_graph, recursive_rules
+from reason.verify import Verifier, verify
 
 from rulewright import apply, explain
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
@@ -26,8 +27,7 @@ from rulewright.logic import (
     parse_rules,
     variables,
 )
-from rulewright.reason import Explainer, Proof, verify
-from rulewright.reason.verify import Verifier
+from rulewright.reason import Explainer, Proof
 
 
 class AllProofs:

@@ -41,7 +41,7 @@ def apply(
     from rulewright.reason import apply as apply_rules
 
     rule_set, kb = read_rules(rules), read_facts(facts)
-    with progress("applying rules") as advance:
+    with progress("applying rules") as report:
         inferred = apply_rules(
             rule_set,
             kb,
@@ -50,7 +50,7 @@ def apply(
             max_rounds=rounds,
             max_facts=max_facts,
             memory_limit=memory_limit,
-            progress=advance,
+            progress=report,
         )
     if inferred.note and rounds is None:
         warn(inferred.note)
@@ -62,45 +62,44 @@ def apply(
         if output != "-":
             print_json(_as_json(inferred))
         return
-    told = f"{len(inferred):,} new facts from {len(rule_set):,} rules and {kb.n_facts:,} facts"
+    summary = f"{len(inferred):,} new facts from {len(rule_set):,} rules and {kb.n_facts:,} facts"
     if output is not None:
-        warn(f"{told}, written to {output}" if output != "-" else told)
+        warn(f"{summary}, written to {output}" if output != "-" else summary)
         return
     shown = inferred[:limit]
     if shown:
-        numbers = _rule_numbers(inferred)
+        lines = _rule_lines(inferred)
         print_table(
             ("score", "new fact", "by rule"),
-            [(fact.score, str(fact), ", ".join(str(numbers[rule]) for rule in fact.rules)) for fact in shown],
+            [(fact.score, str(fact), ", ".join(str(lines[rule]) for rule in fact.rules)) for fact in shown],
         )
         print_line()
-    print_line(told + (f"; {len(shown)} are shown" if len(shown) < len(inferred) else ""))
+    print_line(summary + (f"; {len(shown)} are shown" if len(shown) < len(inferred) else ""))
 
 
-def _rule_numbers(inferred: Inferred) -> dict[object, int]:
-    """Number rules as a person counts them in the file."""
-    numbers: dict[object, int] = {}
-    for number, source in enumerate(inferred.sources, start=1):
-        numbers.setdefault(source, number)
-    return numbers
+def _rule_lines(inferred: Inferred) -> dict[object, int]:
+    """Return the position of every rule as a person counts in the file, from 1; of equal rules the first."""
+    return {source: len(inferred.sources) - index for index, source in enumerate(reversed(inferred.sources))}
 
 
 def _as_json(inferred: Inferred) -> dict[str, object]:
-    numbers = _rule_numbers(inferred)
+    lines = _rule_lines(inferred)
     return {
         "facts": [
             {
                 "predicate": fact.predicate,
                 "args": list(fact.args),
                 "score": fact.score,
-                "rules": [numbers[rule] for rule in fact.rules],
+                "rules": [lines[rule] for rule in fact.rules],
                 "round": fact.round,
             }
             for fact in inferred
         ],
         "rounds": inferred.rounds,
         "note": inferred.note,
-        "violations": [{"formula": str(each.formula), "groundings": each.groundings} for each in inferred.violations],
+        "violations": [
+            {"formula": str(broken.formula), "groundings": broken.groundings} for broken in inferred.violations
+        ],
     }
 
 
@@ -108,9 +107,14 @@ def _write(inferred: Inferred, output: str, *, complete: bool) -> None:
     from rulewright.io import write_facts
     from rulewright.io.triples import write_scored
 
-    if Path(output.removesuffix(".gz")).suffix in (".tsv", ".csv") and not complete:
-        numbers = _rule_numbers(inferred)
-        rows = ((fact, fact.score, " ".join(str(numbers[rule]) for rule in fact.rules)) for fact in inferred)
-        write_scored(((fact.predicate, fact.args, f"{score:.6g}", given) for fact, score, given in rows), output)
-    else:
+    if Path(output.removesuffix(".gz")).suffix not in (".tsv", ".csv") or complete:
         write_facts(inferred.completed if complete else inferred.facts, output)
+        return
+    lines = _rule_lines(inferred)
+    write_scored(
+        (
+            (fact.predicate, fact.args, f"{fact.score:.6g}", " ".join(str(lines[rule]) for rule in fact.rules))
+            for fact in inferred
+        ),
+        output,
+    )

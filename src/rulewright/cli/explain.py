@@ -32,16 +32,16 @@ def explain(
     """
     from rulewright.files import write_text
     from rulewright.io import read_facts, read_rules
-    from rulewright.reason import explain as explained
+    from rulewright.reason import explain as explain_fact
 
-    found = explained(read_rules(rules), read_facts(facts), fact, k=None if every else k, depth=depth)
+    explanation = explain_fact(read_rules(rules), read_facts(facts), fact, k=None if every else k, depth=depth)
     if svg is not None:
-        if found:
-            write_text(svg, found.svg())
+        if explanation:
+            write_text(svg, explanation.svg())
         else:
-            warn(f"there is no proof to draw: {found.fact} does not follow")
+            warn(f"there is no proof to draw: {explanation.fact} does not follow")
     if json:
         if svg != "-":
-            print_json(found.as_dict())
+            print_json(explanation.as_dict())
     elif svg != "-":
-        print_line(str(found))
+        print_line(str(explanation))

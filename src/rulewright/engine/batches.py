@@ -70,7 +70,7 @@ class RuleBatch:
     @cached_property
     def predicates(self) -> tuple[frozenset[str], ...]:
         """For each positive atom of the body, the predicates that it has in the derivations."""
-        rows = ([str(unit.predicate) for unit in positive_atoms(each.body)] for each in self.derivations)
+        rows = ([str(unit.predicate) for unit in positive_atoms(rule.body)] for rule in self.derivations)
         return tuple(frozenset(column) for column in zip(*rows, strict=True))
 
     def head_signature(self, kb: KnowledgeBase) -> str:

@@ -1,10 +1,10 @@
 """Counting the chain rules of a length, all relations at once, in a few portable statements.
 
 A path walks facts forwards and backwards: the table ``edge``, which the engine is given first, has every fact twice,
-relation ``r`` as number ``2r`` and its inverse as ``2r + 1``. The statements do not list all paths. How many paths two
-relations have is the sum over their middle entities of (edges in) × (edges out); and a head closes a path of two edges
-to a triangle, of which there are few: triangles are found from their corner of least degree. Only where all paths are
-few are they walked. Single relations are counted in `incidence`.
+once for each step of its relation (`logic.chain`). The statements do not list all paths. How many paths two steps have
+is the sum over their middle entities of (edges in) × (edges out); and a head closes a path of two edges to a triangle,
+of which there are few: triangles are found from their corner of least degree. Only where all paths are few are they
+walked. Single steps are counted by `Incidence`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from rulewright.data import FactTable
+from rulewright.data.index import Ids
 from rulewright.engine.sql import Column, table_name
 from rulewright.logic import count_steps, encode_step, invert_step
 
@@ -93,7 +93,7 @@ def _with(parts: Sequence[str], select: str) -> str:
 
 
 def _relations(length: int) -> str:
-    return ", ".join(f"p{place}" for place in range(length))
+    return ", ".join(f"p{position}" for position in range(length))
 
 
 def body_counts(length: int, *, sample: Sample | None = None) -> str:
@@ -106,15 +106,15 @@ def body_counts(length: int, *, sample: Sample | None = None) -> str:
     if sample:
         first = "sampled"
         parts.append(f"sampled AS (SELECT a1 AS y, p, COUNT(*) AS n FROM edge WHERE {sample.of('a0')} GROUP BY a1, p)")
-    steps, place = [f"{first} AS s"], "s.y"
+    joins, reached = [f"{first} AS s"], "s.y"
     columns = ["s.p AS p0"]
     for middle in range(1, length - 1):
-        steps.append(f"JOIN edge AS e{middle} ON e{middle}.a0 = {place}")
+        joins.append(f"JOIN edge AS e{middle} ON e{middle}.a0 = {reached}")
         columns.append(f"e{middle}.p AS p{middle}")
-        place = f"e{middle}.a1"
-    steps.append(f"JOIN leaving AS o ON o.y = {place}")
+        reached = f"e{middle}.a1"
+    joins.append(f"JOIN leaving AS o ON o.y = {reached}")
     columns.append(f"o.p AS p{length - 1}")
-    inner = f"SELECT {', '.join(columns)}, s.n * o.n AS n FROM {' '.join(steps)}"
+    inner = f"SELECT {', '.join(columns)}, s.n * o.n AS n FROM {' '.join(joins)}"
     names = _relations(length)
     return _with(parts, f"SELECT {names}, {_SUM} AS n FROM ({inner}) AS paths GROUP BY {names}")
 
@@ -149,9 +149,9 @@ def support_counts(
 ) -> str:
     """Count the groundings of every body, of two relations or more, whose head holds, loops apart.
 
-    Columns: ``h`` (the head's number), p0 …, ``n`` (groundings), ``pairs`` (different ends) and ``squares``, the sum
-    over these pairs of the squared number of groundings, from which a sample tells its error. ``few_paths`` walks all
-    paths of two edges. A ``sample`` chooses a part of the head facts.
+    Columns: ``h`` (the head's relation), p0 …, ``n`` (groundings), ``pairs`` (different ends) and ``squares``, the
+    sum over these pairs of the squared number of groundings, from which the error of a sample follows. ``few_paths``
+    walks all paths of two edges. A ``sample`` chooses a part of the head facts.
     """
     wanted = ["a0 <> a1"]
     if targets is not None:
@@ -193,7 +193,7 @@ def support_counts(
             f"SELECT head.h AS h, t.p0 AS p0, t.p1 AS p1, {columns}, head.x AS x, head.z AS z, {weight} AS n "
             f"FROM head JOIN twostep AS t ON t.x = head.x JOIN {last}"
         )
-    by_pair = f"SELECT h, {names}, x, z, {_SUM} AS n FROM ({select}) AS found GROUP BY h, {names}, x, z"
+    by_pair = f"SELECT h, {names}, x, z, {_SUM} AS n FROM ({select}) AS paths GROUP BY h, {names}, x, z"
     totals = f"{_SUM} AS n, COUNT(*) AS pairs, CAST(SUM(n * n) AS BIGINT) AS squares"
     return _with(parts, f"SELECT h, {names}, {totals} FROM ({by_pair}) AS ends GROUP BY h, {names}")
 
@@ -201,7 +201,7 @@ def support_counts(
 def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None) -> str:
     """Count the different ends of some rules, which the engine is given first: ``rule`` with columns r, h, p0, ….
 
-    Columns: ``r`` (the rule's number), ``pairs`` (different ends of the body) and ``known``, those of them whose first
+    Columns: ``r`` (the rule's index), ``pairs`` (different ends of the body) and ``known``, those of them whose first
     entity has the head relation to something: what the body says where the head is not silent. With ``loops``, ends
     may coincide.
     """
@@ -218,24 +218,21 @@ def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None
         f"body AS (SELECT DISTINCT {names} FROM rule)",
         f"reached AS (SELECT DISTINCT {columns}, e0.a0 AS x, e{length - 1}.a1 AS z FROM {' '.join(steps)}{where})",
         f"start AS (SELECT {names}, x, COUNT(*) AS k FROM reached GROUP BY {names}, x)",
-        f"told AS (SELECT DISTINCT p AS h, a0 AS x FROM {_FACTS})",
+        f"subject AS (SELECT DISTINCT p AS h, a0 AS x FROM {_FACTS})",
     ]
-    known = "CASE WHEN told.x IS NULL THEN 0 ELSE start.k END"
+    known = "CASE WHEN subject.x IS NULL THEN 0 ELSE start.k END"
     totals = f"CAST(SUM(start.k) AS BIGINT) AS pairs, CAST(SUM({known}) AS BIGINT) AS known"
     return _with(
         parts,
         f"SELECT rule.r AS r, {totals} FROM rule JOIN start ON {same} "
-        "LEFT JOIN told ON told.h = rule.h AND told.x = start.x GROUP BY rule.r",
+        "LEFT JOIN subject ON subject.h = rule.h AND subject.x = start.x GROUP BY rule.r",
     )
 
 
-Numbers = npt.NDArray[np.int64]
-
-
 class Incidence:
-    """The relations, numbered as in `edges`, beside the entities and the pairs of entities that they join.
+    """The steps of `edges` beside the entities and the pairs of entities that they join.
 
-    The counts come as columns, named as those of the statements in `chains`.
+    The counts come as columns, named as those of the statements above.
 
     >>> from rulewright.data import KnowledgeBase
     >>> kb = KnowledgeBase.from_triples([("ann", "knows", "bob"), ("bob", "knows", "ann"), ("bob", "knows", "cid")])
@@ -253,10 +250,10 @@ class Incidence:
         self._heads, self._relations = relations, count_steps(relations)
         self._entities = int(max(before.max(initial=0), after.max(initial=0))) + 1
         keys = np.concatenate([before * self._entities + after, after * self._entities + before])
-        pairs, number = np.unique(keys, return_inverse=True)
-        there, back = np.split(number, 2)
+        pairs, pair_of_edge = np.unique(keys, return_inverse=True)
+        there, back = np.split(pair_of_edge, 2)
         self._pairs = len(pairs)
-        self._pair = number if inverses else there
+        self._pair = pair_of_edge if inverses else there
         self._pair_back = np.concatenate([back, there]) if inverses else back
         self._fact_pair = there
 
@@ -291,18 +288,18 @@ class Incidence:
         first, second, count = _entries(there @ back)
         return {"p0": first, "p1": second, "n": count}
 
-    def known(self, heads: Column, relations: Column, *, loops: bool) -> Numbers:
+    def known(self, heads: Column, relations: Column, *, loops: bool) -> Ids:
         """Count, for heads and single relations side by side, the pairs whose first entity has the head's relation."""
-        told = _where(_matrix(self._fact_starts, self._facts, (self._entities, self._heads)))
+        subjects = _where(_matrix(self._fact_starts, self._facts, (self._entities, self._heads)))
         chosen = slice(None) if loops else self._apart
         leaving = _matrix(self._relation[chosen], self._before[chosen], (self._relations, self._entities))
-        if len(heads) == 0:  # no places make SciPy return a matrix
+        if len(heads) == 0:  # without any, SciPy returns a matrix
             return np.zeros(0, dtype=np.int64)
-        return np.asarray((leaving @ told)[relations, heads], dtype=np.int64)
+        return np.asarray((leaving @ subjects)[relations, heads], dtype=np.int64)
 
 
 def _matrix(rows: Column, columns: Column, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return how often each place is named."""
+    """Return how often each entry is named."""
     return sparse.csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)), shape=shape)
 
 
@@ -310,7 +307,7 @@ def _where(counts: sparse.csr_array) -> sparse.csr_array:
     return sparse.csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), shape=counts.shape)
 
 
-def _entries(product: sparse.csr_array) -> tuple[Numbers, Numbers, Numbers]:
+def _entries(product: sparse.csr_array) -> tuple[Ids, Ids, Ids]:
     """Return rows, columns and values, in order."""
     product.sort_indices()
     entries = product.tocoo()

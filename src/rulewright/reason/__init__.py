@@ -5,7 +5,7 @@
 - `ranking`: the candidates of a query ``r(h, ?)`` or ``r(?, t)``, scored by the rules that speak for them.
 - `instances`: which instances of rules give one fact, by indexed joins or SQL.
 - `explain`: the search for the best proofs over these instances, or for the rules that came nearest;
-  `proofs`: what it returns, as text, JSON and drawing; `verify`: a check of proofs that shares no code with it.
+  `proofs`: what it returns, as text, JSON and drawing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from rulewright.reason.apply import apply
 from rulewright.reason.explain import Explainer, explain
 from rulewright.reason.inferred import Inferred, InferredFact, Violation
 from rulewright.reason.proofs import Explanation, NearMiss, Proof
-from rulewright.reason.verify import verify
 
 if TYPE_CHECKING:
     from rulewright.reason.ranking import Answer, Answers, RuleRanker, rank
@@ -36,6 +35,5 @@ __all__ = [
     "apply",
     "explain",
     "rank",
-    "verify",
 ]
 __getattr__, __dir__, _ = lazy_names(__name__, {"ranking": "Answer Answers RuleRanker rank"})  # SciPy takes its time

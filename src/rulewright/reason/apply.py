@@ -154,7 +154,7 @@ class ForwardChaining:
         listed = ", ".join(f"{term} AS {name}" for term, name in zip(batch.express_head(join), names, strict=True))
         instances = join.select(f"{listed}, r.n AS n, {score} AS s")
         key = ", ".join(names)
-        best = f"SELECT {key}, n, MAX(s), {self.rounds + 1} FROM ({instances}) AS found"
+        best = f"SELECT {key}, n, MAX(s), {self.rounds + 1} FROM ({instances}) AS fresh"
         where = " AND ".join(["1 = 1", *self._conditions_of_news(fact_signature)])
         self.engine.run(f"INSERT INTO given_{fact_signature} {best} WHERE {where} GROUP BY {key}, n")
         self._rows = sum(self._count(f"given_{head}") for head in self._heads)
@@ -173,9 +173,9 @@ class ForwardChaining:
         columns = ["p", *argument_columns(fact_signature)]
         if self.aggregation == "max":
             if self.min_score > 0:
-                conditions.append(f"found.s >= {self.min_score!r}")
+                conditions.append(f"fresh.s >= {self.min_score!r}")
             if self.rounds:
-                conditions.append(_is_absent(f"given_{fact_signature}", [*columns, "n"], "o.s >= found.s"))
+                conditions.append(_is_absent(f"given_{fact_signature}", [*columns, "n"], "o.s >= fresh.s"))
         elif self.rounds and self._keeps_facts:
             conditions.append(_is_absent(seen_table(fact_signature), columns))
         return conditions
@@ -193,9 +193,9 @@ class ForwardChaining:
                 f"SELECT {key}, n, MAX(s) AS s FROM given_{fact_signature} WHERE k = {self.rounds} GROUP BY {key}, n"
             )
             facts = f"SELECT {key}, {combined} AS s FROM ({rules}) AS given GROUP BY {key}"
-            better = _is_absent(seen_table(fact_signature), ["p", *argument_columns(fact_signature)], "o.s >= found.s")
+            better = _is_absent(seen_table(fact_signature), ["p", *argument_columns(fact_signature)], "o.s >= fresh.s")
             self.engine.run(f"DELETE FROM {delta}")
-            self.engine.run(f"INSERT INTO {delta} SELECT {key}, s FROM ({facts}) AS found WHERE {better}")
+            self.engine.run(f"INSERT INTO {delta} SELECT {key}, s FROM ({facts}) AS fresh WHERE {better}")
             self.engine.run(f"INSERT INTO {seen_table(fact_signature)} SELECT {key}, s FROM {delta}")
             changed |= {names[int(p)] for p in self.engine.run(f"SELECT DISTINCT p FROM {delta}")["p"]}
         return changed
@@ -237,7 +237,7 @@ def _fact_columns(fact_signature: str) -> str:
 
 
 def _is_absent(table: str, columns: Sequence[str], *conditions: str) -> str:
-    where = " AND ".join([*(f"o.{name} = found.{name}" for name in columns), *conditions])
+    where = " AND ".join([*(f"o.{name} = fresh.{name}" for name in columns), *conditions])
     return f"NOT EXISTS (SELECT 1 FROM {table} AS o WHERE {where})"
 
 

@@ -202,7 +202,7 @@ class InstanceFinder:
     def _find_needs(self, predicate: str) -> _Needs:
         if predicate not in self._needs:
             relevant = find_relevant(self.program.derivations, predicate)
-            wanted = [each for each in self.program.derivations if each.head.predicate in relevant]
+            wanted = [rule for rule in self.program.derivations if rule.head.predicate in relevant]
             derived = {str(derivation.head.predicate) for derivation in wanted}
             signs = {
                 literal.positive

@@ -147,7 +147,8 @@ def read_rows(statements: Iterable[Statement], kb: KnowledgeBase, *, weighted: b
         if isinstance(statement, Template):
             raise DataError(f"a template has no facts to give until a learner has filled it: {statement}")
         head, body, sign = _split(statement, weighted)
-        chain = Chain.read(head, [part for part in body if not _says_different(part)])
+        parts = [part for part in body if not (isinstance(part, Comparison) and part.operator == "!=")]
+        chain = Chain.read(head, parts)
         if chain is None:
             raise DataError(f"ranking takes chain rules, got: {statement}")
         relation = find_relation(kb, chain.head)
@@ -184,10 +185,6 @@ def _split(statement: Source, weighted: bool) -> tuple[Atom, Sequence[Formula], 
             case Atom() as head:
                 return head, (), 1.0
     raise DataError(f"ranking takes chain rules, got: {statement}")
-
-
-def _says_different(part: Formula) -> bool:
-    return isinstance(part, Comparison) and part.operator == "!="
 
 
 def _find_entity(kb: KnowledgeBase, relation: str, position: int, symbol: Symbol | None) -> int:
@@ -346,8 +343,8 @@ def rank(
     for position in np.lexsort((rule, -strength)):
         if strength[position] > 0:
             reasons[int(candidate[position])].append(rows[rule[position]].source)
-    found = zip(answers, indices, strict=True)
-    return Answers(atom, [Answer(label, score, tuple(reasons[index])) for (label, score), index in found])
+    scored = zip(answers, indices, strict=True)
+    return Answers(atom, [Answer(label, score, tuple(reasons[index])) for (label, score), index in scored])
 
 
 def _read_query(query: str | Atom, kb: KnowledgeBase) -> tuple[Atom, str, bool]:

@@ -42,11 +42,6 @@ def verify(proof: Proof, rules: Rules, kb: KnowledgeBase) -> None:
     Leaves must be known facts; a conclusion must be an instance of its rule whose premises are exactly those proved,
     whose comparisons hold and whose negated atoms are no facts, nor follow from the rules; scores must multiply up;
     and no fact may rest on itself.
-
-    >>> from rulewright import explain, parse_rules
-    >>> kb = KnowledgeBase.from_triples([("ann", "spouse_of", "al")])
-    >>> rules = parse_rules("0.9 :: spouse_of(X, Y) :- spouse_of(Y, X).")
-    >>> verify(explain(rules, kb, "spouse_of(al, ann)").proofs[0], rules, kb)
     """
     Verifier(rules, kb).check(proof)
 
