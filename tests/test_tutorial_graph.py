@@ -65,7 +65,7 @@ def serve(command: list[str], folder: Path) -> None:
         book = Rulebook(folder / command[2])
         for key in range(7):
             book.set_enabled(key, False)
-        book.edit(8, re.sub(r"^\S+ :: ", "", book.entry(8).text))
+        book.edit(8, re.sub(r"^\S+ :: ", "", book.get_entry(8).text))
         book.save()
     finally:
         process.terminate()

@@ -36,13 +36,13 @@ def explorer(tmp_path):
     (tmp_path / "a.rules").write_text(RULES, encoding="utf-8")
     (tmp_path / "a.facts").write_text(FACTS, encoding="utf-8")
     with Explorer(tmp_path / "a.rules", tmp_path / "a.facts") as found:
-        found.rules()
+        found.list_rules()
         assert found.wait(60)
         yield found
 
 
 def test_the_table(explorer):
-    page = explorer.rules()
+    page = explorer.list_rules()
     assert page.total == 6
     assert [row.entry.is_enabled for row in page.rows] == [True, True, True, False, True, True]
     counts = [row.counts for row in page.rows]
@@ -50,19 +50,19 @@ def test_the_table(explorer):
     assert (counts[1].support, counts[1].body, counts[1].coverage) == (7, 10, 0.5), "what the learner wrote"
     assert (counts[2].support, counts[2].body, counts[2].counterexamples) == (2, 2, 0)
     assert counts[4] is None and "only rules" in page.rows[4].statistics
-    by_support = explorer.rules(sort="support", descending=True)
+    by_support = explorer.list_rules(sort="support", descending=True)
     assert [row.entry.key for row in by_support.rows] == [1, 2, 0, 3, 4, 5]
-    assert [row.entry.key for row in explorer.rules(sort="confidence").rows][:2] == [3, 1]
-    assert [row.entry.key for row in explorer.rules(search="GRAND parent").rows] == [0]
-    assert explorer.rules(search="nothing like this").rows == ()
-    assert explorer.rules(start=4, size=4).rows[0].entry.key == 4
-    assert explorer.rules(start=99, size=4).start == 5
+    assert [row.entry.key for row in explorer.list_rules(sort="confidence").rows][:2] == [3, 1]
+    assert [row.entry.key for row in explorer.list_rules(search="GRAND parent").rows] == [0]
+    assert explorer.list_rules(search="nothing like this").rows == ()
+    assert explorer.list_rules(start=4, size=4).rows[0].entry.key == 4
+    assert explorer.list_rules(start=99, size=4).start == 5
     with pytest.raises(RulewrightError, match="unknown order"):
-        explorer.rules(sort="colour")
+        explorer.list_rules(sort="colour")
 
 
 def test_counts_are_those_of_explain_counts(explorer):
-    for row in explorer.rules().rows[:1] + explorer.rules().rows[2:3]:
+    for row in explorer.list_rules().rows[:1] + explorer.list_rules().rows[2:3]:
         rule = row.entry.statement
         if str(rule.head.predicate) in explorer.kb.predicates:
             found = rw.explain_counts(rule, explorer.kb)
@@ -70,50 +70,51 @@ def test_counts_are_those_of_explain_counts(explorer):
 
 
 def test_cases(explorer):
-    found = explorer.cases(0, hold=False)
+    found = explorer.list_cases(0, hold=False)
     assert {str(case.head) for case in found.cases} == {"grandparent_of(ann, 'שלום')", "grandparent_of(ann, cid)"}
-    assert explorer.cases(0, hold=True).cases == ()
-    assert {str(case.head) for case in explorer.cases(2, hold=True).cases} == {"male(bob)"}
-    first = explorer.cases(0, hold=False, size=1)
+    assert explorer.list_cases(0, hold=True).cases == ()
+    assert {str(case.head) for case in explorer.list_cases(2, hold=True).cases} == {"male(bob)"}
+    first = explorer.list_cases(0, hold=False, size=1)
     assert first.more and len(first.cases) == 1
-    assert not explorer.cases(0, hold=False, start=1, size=1).more
+    assert not explorer.list_cases(0, hold=False, start=1, size=1).more
     with pytest.raises(DataError, match="only rules"):
-        explorer.cases(4, hold=True)
+        explorer.list_cases(4, hold=True)
 
 
 def test_a_case_holds(explorer):
-    rows = [row for row in explorer.rules().rows if row.counts is not None]
+    rows = [row for row in explorer.list_rules().rows if row.counts is not None]
     for row, hold in product(rows, (True, False)):
-        for case in explorer.cases(row.entry.key, hold=hold, size=100).cases:
+        for case in explorer.list_cases(row.entry.key, hold=hold, size=100).cases:
             args = [term.name for term in case.head.args]
             known = case.head.predicate in explorer.kb.predicates and explorer.kb.contains(case.head.predicate, *args)
             assert known == hold
 
 
 def test_editing(explorer):
-    assert explorer.problem("male(X) :- parent_of(X, Y).", 2) == ""
+    assert explorer.find_problem("male(X) :- parent_of(X, Y).", 2) == ""
     assert (
-        explorer.problem("male(X) :- parent_of(X, Y", 2) == "column 26: found the end of the text, expected ')' or ','"
+        explorer.find_problem("male(X) :- parent_of(X, Y", 2)
+        == "column 26: found the end of the text, expected ')' or ','"
     )
-    assert "did you mean 'parent_of'" in explorer.problem("male(X) :- parent_off(X, Y).", 2)
-    assert "one arity" in explorer.problem("male(X) :- parent_of(X).", 2)
-    assert "at most" in explorer.problem("x" * (MOST_TEXT + 1))
+    assert "did you mean 'parent_of'" in explorer.find_problem("male(X) :- parent_off(X, Y).", 2)
+    assert "one arity" in explorer.find_problem("male(X) :- parent_of(X).", 2)
+    assert "at most" in explorer.find_problem("x" * (MOST_TEXT + 1))
     assert explorer.ask("male(X)").inferred == 0, "bob is known to be male, and ann is married to al"
     explorer.edit(2, "0.5 :: male(X) :- parent_of(Y, X).")
-    assert explorer.status().endswith("not saved")
+    assert explorer.describe_status().endswith("not saved")
     assert explorer.wait(60)
     assert [(fact.args, fact.score) for fact in explorer.ask("male(X)", inferred_only=True).answers] == [
         (("cid",), 0.5),
         (("שלום",), 0.5),
     ]
-    assert explorer.row(2).statistics is None or explorer.row(2).counts.body == 3
+    assert explorer.get_rule(2).statistics is None or explorer.get_rule(2).counts.body == 3
     explorer.set_enabled(2, False)
     assert explorer.wait(60)
     assert explorer.ask("male(X)").inferred == 0
     added = explorer.add("0.25 :: male(X) :- gave(X, _, _)")
     assert explorer.wait(60) and added.key == 6
     explorer.reload()
-    assert explorer.wait(60) and len(explorer.book.entries) == 6 and "not saved" not in explorer.status()
+    assert explorer.wait(60) and len(explorer.book.entries) == 6 and "not saved" not in explorer.describe_status()
 
 
 def test_a_rule_that_cannot_be_applied_is_told_and_leaves_the_rest(explorer):
@@ -142,11 +143,11 @@ def test_names_are_found(explorer):
     assert explorer.search("t") == [("token", "t1"), ("token", "t2")]
     assert explorer.search("  ") == []
     assert explorer.search("zzz") == []
-    assert explorer.start() == ("entity", "bob")
+    assert explorer.most_mentioned() == ("entity", "bob")
 
 
 def test_a_neighbourhood(explorer):
-    found = explorer.neighbourhood("bob")
+    found = explorer.find_neighbourhood("bob")
     shown = {
         (group.relation, group.outgoing): [(neighbour.name, neighbour.score) for neighbour in group.neighbours]
         for group in found.groups
@@ -157,13 +158,13 @@ def test_a_neighbourhood(explorer):
     }
     assert sorted(fact.predicate for fact in found.others) == ["gave", "male"]
     assert (found.known, found.inferred) == (5, 1)
-    assert explorer.neighbourhood("bob", min_score=0.85).inferred == 0
-    assert explorer.neighbourhood("bob", inferred=False).inferred == 0
-    assert explorer.neighbourhood("bob", containing="GAV").groups == ()
-    assert explorer.neighbourhood("bob", per_relation=1).groups[1].hidden == 1
-    assert explorer.neighbourhood("bob", relations=1, skip=1).groups == ()
+    assert explorer.find_neighbourhood("bob", min_score=0.85).inferred == 0
+    assert explorer.find_neighbourhood("bob", inferred=False).inferred == 0
+    assert explorer.find_neighbourhood("bob", containing="GAV").groups == ()
+    assert explorer.find_neighbourhood("bob", per_relation=1).groups[1].hidden == 1
+    assert explorer.find_neighbourhood("bob", relations=1, skip=1).groups == ()
     with pytest.raises(RulewrightError, match="unknown entity 'bo'; did you mean 'bob'"):
-        explorer.neighbourhood("bo")
+        explorer.find_neighbourhood("bo")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_answers_and_neighbours_are_those_of_a_plain_search(tmp_path_factory, gr
         assert {answer.args: answer.score for answer in page.answers} == wanted
         scores = [2.0 if answer.score is None else answer.score for answer in page.answers]
         assert scores == sorted(scores, reverse=True)
-        found = explorer.neighbourhood("a", per_relation=1000, relations=1000)
+        found = explorer.find_neighbourhood("a", per_relation=1000, relations=1000)
         near = [
             (group.relation, group.outgoing, neighbour.name, neighbour.score)
             for group in found.groups

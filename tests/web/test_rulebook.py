@@ -38,7 +38,7 @@ def test_what_is_read(tmp_path):
     book = book_of(tmp_path, text)
     assert [entry.is_enabled for entry in book.entries] == [True, True, False, True, True]
     assert book.entries[0].text == "0.9 :: parent_of(X, Z) :- spouse_of(X, Y), parent_of(Y, Z)."
-    assert book.rules() == parse_rules(text)
+    assert book.enabled_rules() == parse_rules(text)
     assert not book.is_changed
 
 
@@ -71,7 +71,7 @@ def test_edits_keep_comments_and_what_was_not_touched(tmp_path):
     assert "@{support" not in text, "counts of another rule say nothing of this one"
     assert "%off hard !(male(X) &\n%off        female(X))." in text
     again = Rulebook(tmp_path / "a.rules")
-    assert again.rules() == book.rules() == read_rules(tmp_path / "a.rules")
+    assert again.enabled_rules() == book.enabled_rules() == read_rules(tmp_path / "a.rules")
     assert [(entry.statement, entry.is_enabled) for entry in again.entries if not entry.is_enabled] == [
         (entry.statement, entry.is_enabled) for entry in book.entries if not entry.is_enabled
     ]
@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(ParseError, match=r"a\.rules:1:"):
         book_of(tmp_path, "p(X) : q(X).")
     with pytest.raises(RulewrightError, match="unknown rule"):
-        book_of(tmp_path).entry(99)
+        book_of(tmp_path).get_entry(99)
 
 
 COMMENTS = st.sampled_from(["", "\n", "  ", "% a remark\n", " % p(X) :- q(X).\n", "\n\n%off nothing to read\n"])
@@ -162,17 +162,17 @@ def test_any_work_on_any_file_comes_back(tmp_path_factory, rules, data):
     for line in str(rules).splitlines():
         parts += [line, "\n", data.draw(COMMENTS)]
     book = book_of(folder, "".join(parts))
-    assert book.rules() == rules
+    assert book.enabled_rules() == rules
     added = parse_rule("new_one(X) :- other_one(X, 'a\\nb').")
     for _ in range(data.draw(st.integers(0, 6))):
         if not book.entries or data.draw(st.integers(0, 4)) == 0:
             book.add(str(added))
         else:
             key = data.draw(st.integers(0, len(book.entries) - 1))
-            book.set_enabled(key, not book.entry(key).is_enabled)
+            book.set_enabled(key, not book.get_entry(key).is_enabled)
     book.save()
     again = Rulebook(folder / "a.rules")
-    assert again.rules() == book.rules() == read_rules(folder / "a.rules")
+    assert again.enabled_rules() == book.enabled_rules() == read_rules(folder / "a.rules")
     assert sorted(str(entry.statement) for entry in again.entries if not entry.is_enabled) == sorted(
         str(entry.statement) for entry in book.entries if not entry.is_enabled
     )
@@ -180,7 +180,7 @@ def test_any_work_on_any_file_comes_back(tmp_path_factory, rules, data):
 
 def test_an_empty_file(tmp_path):
     book = book_of(tmp_path, "% nothing yet\n")
-    assert book.rules() == RuleSet()
+    assert book.enabled_rules() == RuleSet()
     book.add("p(X) :- q(X)")
     book.save()
     assert (tmp_path / "a.rules").read_text() == "% nothing yet\np(X) :- q(X).\n"

@@ -155,7 +155,7 @@ class Explorer:
 
     def refresh(self) -> None:
         """Compute anew what follows, after the rules have changed."""
-        self.inference.request(self.book.rules(), self.book.version)
+        self.inference.request(self.book.enabled_rules(), self.book.version)
 
     @property
     def is_ready(self) -> bool:
@@ -171,7 +171,7 @@ class Explorer:
         """Wait until everything is computed; return whether it is."""
         return self.inference.wait(self.book.version, seconds) and self._counter.wait(seconds)
 
-    def status(self) -> str:
+    def describe_status(self) -> str:
         """Describe in a line how much there is, and whether something is still to come."""
         enabled = sum(entry.is_enabled for entry in self.book.entries)
         parts = [f"{enabled:,} of {len(self.book.entries):,} rules on", f"{self.kb.n_facts:,} facts"]
@@ -185,7 +185,7 @@ class Explorer:
 
     # Rules
 
-    def rules(
+    def list_rules(
         self, *, search: str = "", sort: Sort = "file", descending: bool = False, start: int = 0, size: int = 25
     ) -> RulePage:
         """Return a page of the rules whose text contains all words of ``search``."""
@@ -213,12 +213,12 @@ class Explorer:
             self._table = (state, [RuleRow(entry, self._counter.look_up(entry)) for entry in self.book.entries])
         return self._table[1]
 
-    def row(self, key: int) -> RuleRow:
-        """Return one rule."""
-        entry = self.book.entry(key)
+    def get_rule(self, key: int) -> RuleRow:
+        """Return one statement with its statistics."""
+        entry = self.book.get_entry(key)
         return RuleRow(entry, self._counter.look_up(entry))
 
-    def problem(self, text: str, key: int | None = None) -> str:
+    def find_problem(self, text: str, key: int | None = None) -> str:
         """Return what is wrong with the text of a rule, "" where nothing is."""
         try:
             statement = self.book.check(_check_length(text), key)
@@ -227,7 +227,7 @@ class Explorer:
         except DataError as error:
             return str(error)
         if isinstance(statement, Rule):
-            known = {*self.kb.predicates, *(str(rule.head.predicate) for rule in self.book.rules().rules)}
+            known = {*self.kb.predicates, *(str(rule.head.predicate) for rule in self.book.enabled_rules().rules)}
             for unit in (literal.unit for body in statement.alternatives() for literal in body):
                 if not isinstance(unit, Comparison) and str(unit.predicate) not in known:
                     return str(unknown_name("predicate", str(unit.predicate), self.kb.predicates))
@@ -257,9 +257,9 @@ class Explorer:
         self.book.reload()
         self.refresh()
 
-    def cases(self, key: int, *, hold: bool, start: int = 0, size: int = 10) -> CasePage:
+    def list_cases(self, key: int, *, hold: bool, start: int = 0, size: int = 10) -> CasePage:
         """Return groundings of a rule in which the head holds with the body, or does not."""
-        rule = self.book.entry(key).statement
+        rule = self.book.get_entry(key).statement
         if not isinstance(rule, Rule):
             raise DataError("only rules with a head have examples")
         head_known = str(rule.head.predicate) in self.kb.predicates
@@ -286,19 +286,19 @@ class Explorer:
 
     def search(self, text: str, limit: int = 20) -> list[tuple[str, str]]:
         """Return (type, name) of entities whose name contains a text, equal ones first, then those that start so."""
-        wanted = _check_length(text).casefold().strip()
-        if not wanted:
+        folded = _check_length(text).casefold().strip()
+        if not folded:
             return []
-        matches = [match for match in self._names if wanted in match[0]]
-        matches.sort(key=lambda match: (match[0] != wanted, not match[0].startswith(wanted), len(match[0]), match[2]))
+        matches = [match for match in self._names if folded in match[0]]
+        matches.sort(key=lambda match: (match[0] != folded, not match[0].startswith(folded), len(match[0]), match[2]))
         return [(type_name, name) for _, type_name, name in matches[:limit]]
 
-    def start(self) -> tuple[str, str] | None:
+    def most_mentioned(self) -> tuple[str, str] | None:
         """Return the (type, name) of the entity that most facts mention, None where there is no entity."""
         entity_index = self.known.most_mentioned()
         return None if entity_index is None else name_entity(self.kb, entity_index)
 
-    def neighbourhood(
+    def find_neighbourhood(
         self,
         name: str,
         type: str | None = None,
@@ -331,7 +331,7 @@ class Explorer:
 
     def ask(self, pattern: str | Head, *, start: int = 0, size: int = 20, inferred_only: bool = False) -> AnswerPage:
         """Return the facts that match a pattern such as ``parent_of(X, alisher)``: known ones first, then by score."""
-        head = self.pattern(pattern) if isinstance(pattern, str) else pattern
+        head = self.read_pattern(pattern) if isinstance(pattern, str) else pattern
         start = max(min(start, MOST_ANSWERS - size), 0)
         known, n_known = self.known.find_matching(head, start + size)
         inferred, n_inferred = self.inference.current.facts.find_matching(head, start + size)
@@ -340,7 +340,7 @@ class Explorer:
         answers = (*(() if inferred_only else known[start:]), *inferred[max(start - before, 0) :])[:size]
         return AnswerPage(start, before + n_inferred, head, answers, n_known, n_inferred)
 
-    def pattern(self, text: str) -> Head:
+    def read_pattern(self, text: str) -> Head:
         """Read a pattern: one atom, whose names the facts or the rules know."""
         return read_pattern(_check_length(text), self.full_kb)
 

@@ -104,13 +104,13 @@ class Rulebook:
         """All statements in order, also those that are switched off."""
         return tuple(self._entries.values())
 
-    def entry(self, key: int) -> Entry:
+    def get_entry(self, key: int) -> Entry:
         """Return a statement; an unknown key is an error."""
         if key not in self._entries:
             raise unknown_name("rule", str(key), ())
         return self._entries[key]
 
-    def rules(self) -> RuleSet:
+    def enabled_rules(self) -> RuleSet:
         """Return the statements that are switched on, with the file's declarations."""
         statements = [entry.statement for entry in self.entries if entry.is_enabled]
         return RuleSet(statements, predicates=self._declarations.predicates, closed=self._declarations.closed)
@@ -129,7 +129,7 @@ class Rulebook:
 
     def edit(self, key: int, text: str) -> Entry:
         """Change a statement; text that cannot be read changes nothing."""
-        entry = self.entry(key)
+        entry = self.get_entry(key)
         if text.strip() == entry.text:
             return entry
         return self._change(replace(entry, statement=self.check(text, key), source=None))
@@ -145,7 +145,7 @@ class Rulebook:
 
     def set_enabled(self, key: int, enabled: bool) -> None:
         """Switch a statement on or off; one that contradicts the others cannot be switched on."""
-        entry = self.entry(key)
+        entry = self.get_entry(key)
         if enabled and not entry.is_enabled:
             self.check(str(entry.statement), key)
         if enabled != entry.is_enabled:

@@ -55,7 +55,7 @@ def _show_suggestions(explorer: Explorer) -> None:
 
 async def _show_answers(explorer: Explorer, text: str, start: int, inferred_only: bool) -> None:
     try:
-        pattern = explorer.pattern(text)
+        pattern = explorer.read_pattern(text)
         if not variables(pattern):
             await _show_explanation(explorer, pattern)
             return
@@ -151,4 +151,4 @@ def _rule_link(rule_index: int | None, text: str, explorer: Explorer) -> str:
     key = explorer.rule_key(rule_index)
     if key is None:
         return logic_html(text.split(" @{")[0])
-    return f'<a href="/rule/{key}">{logic_html(explorer.book.entry(key).short)}</a>'
+    return f'<a href="/rule/{key}">{logic_html(explorer.book.get_entry(key).short)}</a>'

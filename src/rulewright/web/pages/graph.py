@@ -42,7 +42,7 @@ def register(explorer: Explorer) -> None:
             try:
                 type_name, name = _choose_entity(explorer, entity)
                 neighbourhood = await asyncio.to_thread(
-                    explorer.neighbourhood,
+                    explorer.find_neighbourhood,
                     name,
                     type_name,
                     min_score=score,
@@ -69,7 +69,7 @@ def register(explorer: Explorer) -> None:
 
 def _choose_entity(explorer: Explorer, entity_index: int) -> tuple[str, str]:
     """Return type and name of an entity; of the most mentioned one where the index is below 0."""
-    chosen = explorer.start() if entity_index < 0 else name_entity(explorer.kb, entity_index)
+    chosen = explorer.most_mentioned() if entity_index < 0 else name_entity(explorer.kb, entity_index)
     if chosen is None:
         raise DataError("the facts name no entity" if entity_index < 0 else f"there is no entity number {entity_index}")
     return chosen

@@ -58,8 +58,8 @@ def frame(explorer: Explorer, title: str, path: str) -> Iterator[None]:
             if target != "/injection" or explorer.reports
         )
         html(f'<nav aria-label="Pages">{links}</nav>')
-        status = ui.label(explorer.status()).classes("rw-status").props('role="status"')
-        ui.timer(1.0, lambda: status.set_text(explorer.status()))
+        status = ui.label(explorer.describe_status()).classes("rw-status").props('role="status"')
+        ui.timer(1.0, lambda: status.set_text(explorer.describe_status()))
 
         def set_theme(event: GenericEventArguments) -> None:
             dark.value = event.args

@@ -26,7 +26,7 @@ def register(explorer: Explorer) -> None:
     async def page(key: int, examples: int = 0, counterexamples: int = 0) -> None:
         with frame(explorer, f"Rule {key + 1}", "/rule"):
             try:
-                row = explorer.row(key)
+                row = explorer.get_rule(key)
             except RulewrightError as error:
                 fault(error)
                 return
@@ -71,7 +71,7 @@ async def _show_cases(explorer: Explorer, row: RuleRow, title: str, hold: bool, 
     heading(title.capitalize(), 2)
     key, start = row.entry.key, max(min(starts[title], _FAR), 0)
     try:
-        page = await asyncio.to_thread(explorer.cases, key, hold=hold, start=start, size=SIZE)
+        page = await asyncio.to_thread(explorer.list_cases, key, hold=hold, start=start, size=SIZE)
     except RulewrightError as error:
         fault(error)
         return

@@ -19,7 +19,7 @@ from rulewright.web.rulebook import Entry
 
 def editor(explorer: Explorer, key: int | None, done: Callable[[Entry], None]) -> None:
     """Show the text of a rule, or an empty one where ``key`` is None, and take it up when it can be read."""
-    before = "" if key is None else explorer.book.entry(key).text
+    before = "" if key is None else explorer.book.get_entry(key).text
     draft = explorer.drafts.get(key, before)
     field = ui.textarea("Rule", value=draft).props(
         'outlined autogrow debounce=150 input-class="rw-logic" maxlength=5000'
@@ -33,7 +33,7 @@ def editor(explorer: Explorer, key: int | None, done: Callable[[Entry], None]) -
             explorer.drafts.pop(key, None)
         else:
             explorer.drafts[key] = text
-        problem = explorer.problem(text, key) if text.strip() else "" if key is None else "a rule needs a text"
+        problem = explorer.find_problem(text, key) if text.strip() else "" if key is None else "a rule needs a text"
         message.text = problem or (english(parse_statement(text)) if text.strip() else "p(X, Y) :- q(X, Z), r(Z, Y).")
         message.classes(replace="rw-error" if problem else "rw-soft")
         button.set_enabled(not problem and bool(text.strip()) and text != before)
@@ -138,7 +138,7 @@ class _RulesPage:
 
     @ui.refreshable_method
     def _show_table(self) -> None:
-        page = self._explorer.rules(**asdict(self._view), size=SIZE)
+        page = self._explorer.list_rules(**asdict(self._view), size=SIZE)
         if not page.rows:
             soft("No rule has these words." if self._view.search else "There is no rule yet.")
             return
