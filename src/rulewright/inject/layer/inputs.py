@@ -107,7 +107,7 @@ def read_inputs(
             raise DataError(f"predicate {name} is closed: all its atoms are evidence, observed everywhere")
     if not logits and not evidence:
         raise DataError("there are no logits and no evidence")
-    reader = _Reader(grounding, logits)
+    reader = _InputReader(grounding, logits)
     for name, tensor in logits.items():
         reader.check_logits(name, tensor)
     observed = {name: reader.read_evidence(name, observation) for name, observation in evidence.items()}
@@ -124,7 +124,7 @@ def read_inputs(
     return GroundInputs(flat, observed, masks, reader.batch, shape, reader.dtype, reader.device)
 
 
-class _Reader:
+class _InputReader:
     """Reads tensors that agree: on the batch, before the arguments, and on the sizes of types.
 
     ``dims`` are the dimensions of a predicate after those of the batch; ``sizes`` those of types, with what said so.
