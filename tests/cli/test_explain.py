@@ -98,15 +98,16 @@ def test_rules_are_shown_as_they_come_on_a_terminal_only(folder, monkeypatch, ca
     from rulewright.logic import parse_rules
 
     rules = parse_rules(RULES).rules
-    with live_rules("mining") as (advance, show):
-        advance(1, 2)
+    with live_rules("mining") as (report, show):
+        report("rules of length 1", 1, 2)
         show(rules)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    with live_rules("mining", limit=1) as (advance, show):
-        advance(1, 2)
+    with live_rules("mining", limit=1) as (report, show):
+        report("rules of length 1", 1, 2)
         show(rules)
     shown = capsys.readouterr().err
+    assert "rules of length 1" in shown
     assert "2 rules so far" in shown and "ancestor_of(X, Y) :- parent_of(X, Y)" in shown

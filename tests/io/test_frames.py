@@ -26,7 +26,7 @@ def test_graphs_come_back(tmp_path_factory, triples):
     kb = KnowledgeBase.from_triples(triples)
     write_facts(kb, path)
     assert sorted(read_facts(path).facts()) == sorted(kb.facts())
-    assert sorted(frames.from_frame(frames.to_frame(kb)).facts()) == sorted(kb.facts())
+    assert sorted(frames.from_frame(kb.to_frame(library="polars")).facts()) == sorted(kb.facts())
 
 
 def test_frames_of_every_kind():
@@ -52,7 +52,7 @@ def test_worlds():
 @given(st.lists(st.tuples(writable, NUMBERS, writable), min_size=1, max_size=5), st.lists(writable, min_size=1))
 def test_one_table_a_predicate(triples, singles):
     kb = KnowledgeBase.from_facts([("p", *each) for each in triples] + [("a b", each) for each in singles])
-    tables = frames.to_tables(kb)
+    tables = {name: kb.to_frame(name, library="polars") for name in kb.predicates}
     assert list(tables["p"].columns) == ["arg1", "arg2", "arg3"]
     again = frames.from_tables(tables)
     assert sorted(again.facts()) == sorted(kb.facts())
@@ -61,7 +61,7 @@ def test_one_table_a_predicate(triples, singles):
 
 def test_rules_as_a_frame():
     rules = parse_rules("0.9 :: p(X) :- q(X). @{support: 9}  p(X) :- r(X, Y).")
-    frame = frames.rules_frame(rules)
+    frame = rules.to_frame("polars")
     assert frame["confidence"].to_list() == [0.9, 1.0]
     assert frame["support"].to_list() == [9, None]
 

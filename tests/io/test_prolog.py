@@ -11,7 +11,7 @@ from rulewright import read_facts, read_rules, write_facts
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.io import holds_rules, prolog, write_rules
-from rulewright.io.prolog import atom, unquoted
+from rulewright.io.prolog import quote_atom, unquote
 from rulewright.logic import Comparison, Variable, parse_rule, parse_rules
 
 PROGRAM = r'''
@@ -55,10 +55,10 @@ def test_files_are_told_apart(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE_NAMES if not half(name)])
 def test_any_name_may_be_an_atom(name):
-    assert prolog.parse(f"{atom(name)}({atom(name)}).").tuples(name) == [(name,)]
-    if atom(name) != name:
-        assert unquoted(atom(name)) == name
-        assert "\n" not in atom(name)
+    assert prolog.parse(f"{quote_atom(name)}({quote_atom(name)}).").tuples(name) == [(name,)]
+    if quote_atom(name) != name:
+        assert unquote(quote_atom(name)) == name
+        assert "\n" not in quote_atom(name)
 
 
 @settings(max_examples=60)

@@ -6,14 +6,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rulewright.checks import Progress
+
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress as RichProgress
 
     from rulewright.logic import Rule
 
@@ -66,45 +68,47 @@ def _cell(value: object) -> str:
 
 
 @contextmanager
-def progress(title: str = "") -> Iterator[Callable[..., None]]:
+def progress(title: str = "") -> Iterator[Progress]:
     """Show a bar with the stage and an estimate of the time left while work goes on; nothing where no one watches.
 
-    Yields a `rulewright.checks.Progress`: ``report(stage, done, total)``. ``title`` stands there before the first call.
+    Yields the callback to be handed on; ``title`` stands there until it is called.
     """
     if not sys.stderr.isatty():
-        yield lambda *_: None
+        yield _ignore
         return
     with _make_bar() as bar:
-        yield _Report(bar, title)
+        yield _report_to(bar, title)
 
 
-class _Report:
-    """Sets a bar to what is reported."""
-
-    def __init__(self, bar: Progress, title: str) -> None:
-        self._bar, self._title = bar, title
-        self._task = bar.add_task(title, total=None)
-
-    def __call__(self, *call: Any) -> None:
-        stage, done, total = call if len(call) == 3 else (self._title, *call)
-        self._bar.update(self._task, description=escape(str(stage)), completed=done, total=total)
+def _ignore(stage: str, done: int, total: int) -> None:
+    """Show nothing."""
 
 
-def _make_bar() -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _make_bar() -> RichProgress:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
 
     parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*parts, console=Console(stderr=True), transient=True)
+    return RichProgress(*parts, console=Console(stderr=True), transient=True)
+
+
+def _report_to(bar: RichProgress, title: str) -> Progress:
+    task = bar.add_task(escape(title), total=None)
+
+    def report(stage: str, done: int, total: int) -> None:
+        bar.update(task, description=escape(stage), completed=done, total=total)
+
+    return report
 
 
 @contextmanager
-def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Callable[..., None], Callable[[Sequence[Rule]], None]]]:
+def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Progress, Callable[[Sequence[Rule]], None]]]:
     """Show a bar and below it the best rules so far while a learner works; nothing where no one watches.
 
     Yields ``report(stage, done, total)`` and ``show(rules)``, which takes rules as they come.
     """
     if not sys.stderr.isatty():
-        yield (lambda *_: None), (lambda *_: None)
+        yield _ignore, lambda rules: None
         return
     from rich.console import Group
     from rich.live import Live
@@ -125,7 +129,7 @@ def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Callable[..., None
             table = _table(("confidence", "support", "rule"), rows, title=f"{count:,} rules so far, the best of them:")
             live.update(Group(bar, table), refresh=True)
 
-        yield _Report(bar, title), show
+        yield _report_to(bar, title), show
 
 
 def warn(text: str) -> None:

@@ -21,16 +21,16 @@ def list_sets(json: Annotated[bool, typer.Option("--json", help="Print as JSON."
     """
     from rulewright.datasets import availability, catalogue
 
-    sets = catalogue().values()
+    rows = [(entry.name, entry.title, availability(entry), entry.files) for entry in catalogue().values()]
     if json:
-        print_json([{"name": each.name, "title": each.title, "available": availability(each)} for each in sets])
+        print_json([{"name": name, "title": title, "available": available} for name, title, available, _ in rows])
         return
     print_table(
         ("name", "title", "size", "available"),
-        [(each.name, each.title, _size(sum(file.size for file in each.files)), availability(each)) for each in sets],
+        [(name, title, _size(sum(file.size for file in files)), available) for name, title, available, files in rows],
     )
     print_line()
-    print_line("rulewright data show NAME tells more; rulewright data get NAME fetches one")
+    print_line("rulewright data show NAME says more; rulewright data get NAME fetches one")
 
 
 @app.command("show")
@@ -49,9 +49,9 @@ def show(
     from rulewright import datasets
     from rulewright.io import read_facts
 
-    named = name.partition("/")[0] in datasets.catalogue() and not Path(name).exists()
     described: dict[str, object] = {}
-    if named:
+    kb = None
+    if name.partition("/")[0] in datasets.catalogue() and not Path(name).exists():
         entry, part = datasets.find(name)
         described = {
             "name": entry.name,
@@ -63,10 +63,8 @@ def show(
             "parts": list(entry.parts),
             "available": datasets.availability(entry),
         }
-        if part is None and entry.parts:
-            kb = None
-        else:
-            kb = datasets.load(name) if described["available"] in ("local", "cached") else None
+        if (part is not None or not entry.parts) and described["available"] in ("local", "cached"):
+            kb = datasets.load(name)
     elif name != "-" and not Path(name).exists():
         raise FileError(f"no file {name}, and {unknown_name('data set', name, datasets.catalogue())}")
     else:
@@ -76,7 +74,7 @@ def show(
         print_json({**described, **({} if summary is None else summary.as_dict())})
         return
     for key, value in described.items():
-        if value and key not in ("name",):
+        if value and key != "name":
             print_line(f"{key:<12} {', '.join(value) if isinstance(value, list | tuple) else value}")
     if described:
         print_line()
@@ -86,16 +84,14 @@ def show(
         return
     print_table(("", "count"), summary.figures())
     print_line()
-    predicates = sorted(summary.predicates, key=lambda each: -each.facts)
-    has_false = any(each.false_facts for each in predicates)
-    columns = ("predicate", "facts", *(("observed false",) if has_false else ()))
-    print_table(
-        columns,
-        [
-            (f"{each.name}({', '.join(each.types)})", each.facts, *((each.false_facts,) if has_false else ()))
-            for each in predicates[:limit]
-        ],
-    )
+    predicates = sorted(summary.predicates, key=lambda predicate: -predicate.facts)
+    columns = ("predicate", "facts", "observed false")
+    rows = [
+        (f"{predicate.name}({', '.join(predicate.types)})", predicate.facts, predicate.false_facts)
+        for predicate in predicates[:limit]
+    ]
+    shown = 3 if any(predicate.false_facts for predicate in predicates) else 2
+    print_table(columns[:shown], [row[:shown] for row in rows])
     if len(predicates) > limit:
         print_line(f"… and {len(predicates) - limit} more; --limit {len(predicates)} shows all")
 
@@ -106,15 +102,15 @@ def get(
     force: Annotated[bool, typer.Option(help="Fetch again what is there.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Fetch a data set into the cache; an interrupted download goes on where it stopped.
+    """Fetch a data set into the cache; files that are there already stay.
 
     Example: rulewright data get umls
     """
     from rulewright import datasets
 
     entry, part = datasets.find(name)
-    with progress(f"fetching {name}") as advance:
-        folder = datasets.get(entry.name, part, progress=advance, force=force)
+    with progress(f"fetching {name}") as report:
+        folder = datasets.get(entry.name, part, progress=report, force=force)
     if json:
         print_json({"name": name, "folder": str(folder)})
     else:

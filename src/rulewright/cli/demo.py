@@ -46,19 +46,19 @@ def demo(
 
     family = generators.family(people, missing=missing, noise=noise, seed=seed)
     learned = RuleMiner(max_length=2, min_confidence=0.6 * (1 - missing), min_support=5).fit(family.kb).rules_
-    rules, struck = _corrected(learned, generators.family(people, seed=seed).kb)
+    rules, struck = _correct(learned, generators.family(people, seed=seed).kb)
     constraints = parse_rules(_CONSTRAINTS)
-    with progress("applying rules") as advance:
-        inferred = apply(rules.merge(constraints), family.kb, max_rounds=1, progress=advance)
+    with progress("applying rules") as report:
+        inferred = apply(rules.merge(constraints), family.kb, max_rounds=1, progress=report)
     uncorrected = sum(
         agreement(apply(learned, family.kb, max_rounds=1).facts, family.hidden).values(), Agreement(0, 0, 0)
     )
     by_predicate = agreement(inferred.facts, family.hidden)
     total = sum(by_predicate.values(), Agreement(0, 0, 0))
-    rows = [_row(name, each) for name, each in by_predicate.items() if each.wanted or each.given]
-    reasons = _reasons(rules, family.kb, inferred)
-    injected = _injected(rules, seed)
-    broken = {str(each.formula): each.groundings for each in inferred.violations}
+    rows = [_row(name, counts) for name, counts in by_predicate.items() if counts.wanted or counts.given]
+    reasons = _explain_some(rules, family.kb, inferred)
+    injected = _decode_scores(rules, seed)
+    broken = {str(violation.formula): violation.groundings for violation in inferred.violations}
     if json:
         figures = {"people": people, "facts": family.kb.n_facts, "hidden": family.hidden.n_facts}
         figures |= {"wrong": family.noise.n_facts, "rules": len(rules), "struck": len(struck)}
@@ -72,7 +72,7 @@ def demo(
     print_line(f"{family.hidden.n_facts:,} true ones are hidden.")
     print_line()
     print_line(f"1. Learn: {len(learned)} rules are mined from the known facts, such as")
-    _print_rules(_one_of_each(learned))
+    _print_rules(_best_by_head(learned))
     print_line()
     if struck:
         print_line(f"2. Correct: someone who knows families strikes {len(struck)} that are not always true, such as")
@@ -95,9 +95,9 @@ def demo(
         print_line(f"   With all {len(learned)} rules {uncorrected.precision:.0%} of what they infer would be true.")
     print_line()
     print_line("4. Explain: why they infer it")
-    for each in reasons:
-        print_line(f"    {each['fact']}")
-        print_line(f"        because {each['because']}")
+    for reason in reasons:
+        print_line(f"    {reason['fact']}")
+        print_line(f"        because {reason['because']}")
     print_line()
     print_line(
         f"5. Inject: a made-up network scores {_DOCUMENT} people of another family, with errors. The best answer"
@@ -113,8 +113,8 @@ def demo(
     )
 
 
-def _row(name: str, each: Agreement) -> tuple[str, int, int, int, float, float]:
-    return name, each.wanted, each.given, each.correct, each.precision, each.recall
+def _row(name: str, counts: Agreement) -> tuple[str, int, int, int, float, float]:
+    return name, counts.wanted, counts.given, counts.correct, counts.precision, counts.recall
 
 
 def _print_rules(rules: list[Rule]) -> None:
@@ -125,13 +125,13 @@ def _print_rules(rules: list[Rule]) -> None:
         print_line(f"        holds in {rule.annotations['support']} of {rule.annotations['body']} cases")
 
 
-def _one_of_each(rules: RuleSet) -> list[Rule]:
+def _best_by_head(rules: RuleSet) -> list[Rule]:
     """Choose the best rule for each head, the heads with most facts to give first."""
-    chosen = [each.sort("support").rules[0] for each in rules.by_head().values()]
-    return sorted(chosen, key=lambda rule: -(rule.support or 0))
+    best = [same_head.sort("support").rules[0] for same_head in rules.by_head().values()]
+    return sorted(best, key=lambda rule: -(rule.support or 0))
 
 
-def _corrected(rules: RuleSet, truth: KnowledgeBase) -> tuple[RuleSet, list[Rule]]:
+def _correct(rules: RuleSet, truth: KnowledgeBase) -> tuple[RuleSet, list[Rule]]:
     """Strike the rules that have an exception in the whole family, which is what a person knows and no file says."""
     from rulewright.engine import Engine
     from rulewright.logic import RuleSet
@@ -139,13 +139,13 @@ def _corrected(rules: RuleSet, truth: KnowledgeBase) -> tuple[RuleSet, list[Rule
     struck = []
     with Engine(truth) as engine:
         for rule in rules.rules:
-            found = engine.support(rule.head, rule.body)
-            if found.groundings < found.body_groundings:
+            counts = engine.support(rule.head, rule.body)
+            if counts.groundings < counts.body_groundings:
                 struck.append(rule)
     return RuleSet([rule for rule in rules if rule not in struck], predicates=rules.predicates), struck
 
 
-def _reasons(rules: RuleSet, kb: KnowledgeBase, inferred: Inferred) -> list[dict[str, object]]:
+def _explain_some(rules: RuleSet, kb: KnowledgeBase, inferred: Inferred) -> list[dict[str, object]]:
     """Explain one fact each of a few predicates."""
     from rulewright.reason import Explainer
 
@@ -159,7 +159,7 @@ def _reasons(rules: RuleSet, kb: KnowledgeBase, inferred: Inferred) -> list[dict
     return reasons
 
 
-def _injected(rules: RuleSet, seed: int) -> dict[str, Any]:
+def _decode_scores(rules: RuleSet, seed: int) -> dict[str, Any]:
     """Decode a network's scores of another family's pairs with those rules that are about `_PAIRS`."""
     import numpy as np
 
@@ -169,17 +169,16 @@ def _injected(rules: RuleSet, seed: int) -> dict[str, Any]:
 
     family = generators.family(_DOCUMENT, seed=seed + 1).kb
     gold = np.zeros((_DOCUMENT, _DOCUMENT, len(_PAIRS)), dtype=bool)
-    for place, name in enumerate(_PAIRS):
+    for relation_index, name in enumerate(_PAIRS):
         heads, tails = family.columns(name)
-        gold[heads, tails, place] = True
-    chance = np.random.default_rng(seed)
-    logits = np.where(gold, 2.5, -3.5) + 1.8 * chance.standard_normal(gold.shape)
-    about = [
+        gold[heads, tails, relation_index] = True
+    logits = np.where(gold, 2.5, -3.5) + 1.8 * np.random.default_rng(seed).standard_normal(gold.shape)
+    about_pairs = [
         replace(rule, confidence=round(rule.confidence, 2))
         for rule in rules.rules
-        if all(str(each.predicate) in _PAIRS for each in (rule.head, *rule.body) if isinstance(each, Atom))
+        if all(str(atom.predicate) in _PAIRS for atom in (rule.head, *rule.body) if isinstance(atom, Atom))
     ]
-    answer = RuleDecoder(RuleSet(about), relations=_PAIRS)(logits)
+    answer = RuleDecoder(RuleSet(about_pairs), relations=_PAIRS)(logits)
     names = family.domains["person"].labels_of(np.arange(_DOCUMENT)).tolist()
 
     def f1(labels: Any) -> float:
@@ -189,5 +188,5 @@ def _injected(rules: RuleSet, seed: int) -> dict[str, Any]:
         "f1_alone": f1(answer.before),
         "f1_decoded": f1(answer.labels),
         "changes": len(answer.changes),
-        "because": [each.text(names) for each in answer.changes if each.rule is not None][:_SHOWN],
+        "because": [change.text(names) for change in answer.changes if change.rule is not None][:_SHOWN],
     }

@@ -20,7 +20,7 @@ RAW_GITHUB = "https://raw.githubusercontent.com/"
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetFile:
-    """One file of a data set: its place below the data folder, its address and its checksum.
+    """One file of a data set: its path below the data folder, its address and its checksum.
 
     A file without an address is local only: it exists nowhere in public byte for byte.
 
@@ -36,15 +36,15 @@ class DatasetFile:
     sha256: str
 
     def __post_init__(self) -> None:
-        place = PurePosixPath(self.path)
+        path = PurePosixPath(self.path)
         # A backslash or a colon would be a separator or a drive on Windows, and so a way out of the folder there.
-        if not place.parts or place.is_absolute() or ".." in place.parts or set(self.path) & set("\\:\0"):
+        if not path.parts or path.is_absolute() or ".." in path.parts or set(self.path) & set("\\:\0"):
             raise DataError(f"a data file must lie inside the data folder, got {self.path!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A named data set; ``folder`` is its place below the data folder and ``parts`` are folders inside that.
+    """A named data set; ``folder`` is its path below the data folder and ``parts`` are folders inside that.
 
     >>> kinship = catalogue()["kinship_mln"]
     >>> kinship.parts, kinship.statistics["S1/people"]
@@ -94,8 +94,8 @@ def catalogue() -> Mapping[str, Dataset]:
     return MappingProxyType({name: _dataset(name, table, files) for name, table in tables.items()})
 
 
-def find(name: str) -> tuple[Dataset, str | None]:
-    """Return the data set of a name and, where the name goes on with ``/part``, the part.
+def find(name: str, part: str | None = None) -> tuple[Dataset, str | None]:
+    """Return the data set of a name and the part, given apart or in the name as ``name/part``.
 
     >>> dataset, part = find("kinship_mln/S1")
     >>> dataset.folder, part
@@ -105,7 +105,7 @@ def find(name: str) -> tuple[Dataset, str | None]:
     ...
     rulewright.errors.UnknownNameError: unknown data set 'wn18r'; did you mean 'wn18rr' or 'wn18'?
     """
-    set_name, slash, part = name.partition("/")
+    set_name, slash, part = (name if part is None else f"{name}/{part}").partition("/")
     known = catalogue()
     if set_name not in known:
         raise unknown_name("data set", set_name, known)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rulewright.checks import Progress
 from rulewright.datasets.catalogue import RAW_GITHUB, Dataset, DatasetFile, find
-from rulewright.datasets.transfer import fetch
 from rulewright.errors import FileError
-from rulewright.files import file_error
+from rulewright.files import file_error, write_bytes
 
-Progress = Callable[[int, int, str], None]
+if TYPE_CHECKING:
+    from requests import RequestException, Session
+
+ATTEMPTS = 4
+FIRST_PAUSE_SECONDS = 0.25
+TIMEOUT_SECONDS = 30.0
+CHUNK_BYTES = 1 << 15
+TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def data_folder() -> Path | None:
@@ -50,7 +59,7 @@ def locate(name: str, part: str | None = None) -> Path:
     ...
     rulewright.errors.UnknownNameError: unknown part of kinship_mln 'S3'; known: S1, S2, S4
     """
-    dataset, part = _find(name, part)
+    dataset, part = find(name, part)
     files = dataset.files_of(part)
     for root in _roots():
         if not _absent(root, files):
@@ -69,8 +78,8 @@ def get(
     """Return the folder of a data set, after downloading what is missing into the cache.
 
     A complete copy below RULEWRIGHT_DATA is used as it is. In the cache, files with the right checksum stay and the
-    rest is fetched; an interrupted download goes on where it stopped. ``force`` fetches every file into the cache anew.
-    ``progress(done, total, path)`` counts the bytes of all files to fetch. ``base_url`` stands in for GitHub's address.
+    rest is fetched, whole files at a time. ``force`` fetches every file into the cache anew. ``progress`` counts the
+    bytes of all files to fetch, its stage is the file. ``base_url`` stands in for GitHub's address.
 
     >>> get("umls")  # doctest: +SKIP
     PosixPath('.../kbc/umls')
@@ -79,11 +88,11 @@ def get(
     ...
     rulewright.errors.UnknownNameError: unknown data set 'uml'; did you mean 'umls'?
     """
-    dataset, part = _find(name, part)
+    dataset, part = find(name, part)
     files = dataset.files_of(part)
-    given = data_folder()
-    if given is not None and not force and not _absent(given, files):
-        return given / dataset.folder_of(part)
+    own_folder = data_folder()
+    if own_folder is not None and not force and not _absent(own_folder, files):
+        return own_folder / dataset.folder_of(part)
     cache = cache_folder()
     wanted: list[tuple[str, DatasetFile]] = []
     for file in files:
@@ -92,19 +101,13 @@ def get(
                 raise _local_only(dataset, file, cache)
             wanted.append((f"{base_url.rstrip('/')}/{file.url.removeprefix(RAW_GITHUB)}", file))
     if wanted:
-        _fetch_all(wanted, cache, progress=progress, resume=not force)
+        _fetch_all(wanted, cache, progress)
     return cache / dataset.folder_of(part)
 
 
-def _find(name: str, part: str | None) -> tuple[Dataset, str | None]:
-    return find(name if part is None else f"{name}/{part}")
-
-
-def _roots() -> Iterator[Path]:
-    given = data_folder()
-    if given is not None:
-        yield given
-    yield cache_folder()
+def _roots() -> list[Path]:
+    own_folder = data_folder()
+    return [cache_folder()] if own_folder is None else [own_folder, cache_folder()]
 
 
 def _absent(root: Path, files: Iterable[DatasetFile]) -> list[DatasetFile]:
@@ -125,7 +128,7 @@ def _is_right(path: Path, expected: DatasetFile) -> bool:
         raise file_error("read", str(path), error) from None
 
 
-def _fetch_all(wanted: list[tuple[str, DatasetFile]], cache: Path, *, progress: Progress | None, resume: bool) -> None:
+def _fetch_all(wanted: list[tuple[str, DatasetFile]], cache: Path, progress: Progress | None) -> None:
     import requests
 
     total = sum(file.size for _, file in wanted)
@@ -136,10 +139,80 @@ def _fetch_all(wanted: list[tuple[str, DatasetFile]], cache: Path, *, progress: 
 
             def report(received: int, path: str = file.path, before: int = before) -> None:
                 if progress is not None:
-                    progress(before + received, total, path)
+                    progress(path, before + received, total)
 
-            fetch(session, url, cache / file.path, size=file.size, sha256=file.sha256, progress=report, resume=resume)
+            _fetch(session, url, cache / file.path, size=file.size, sha256=file.sha256, report=report)
             before += file.size
+
+
+def _fetch(session: Session, url: str, target: Path, *, size: int, sha256: str, report: Callable[[int], None]) -> None:
+    """Bring a file to ``target``, which afterwards has exactly this SHA-256 or is as it was before.
+
+    After failure i = 0, 1, 2 the next try waits ``0.25 · 2^i`` seconds; ``report`` is called with the bytes so far.
+    """
+    from requests import RequestException
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise file_error("write", str(target), error) from None
+    for attempt in range(ATTEMPTS):
+        content = bytearray()
+        try:
+            with session.get(url, stream=True, timeout=TIMEOUT_SECONDS) as response:
+                response.raise_for_status()
+                for chunk in response.iter_content(CHUNK_BYTES):
+                    content += chunk
+                    if len(content) > size:
+                        break  # the checksum will refuse it; there is no need to take the rest
+                    report(len(content))
+            break
+        except RequestException as error:
+            is_transient = error.response is None or error.response.status_code in TRANSIENT_STATUSES
+            if attempt + 1 == ATTEMPTS or not is_transient:
+                raise FileError(
+                    f"cannot download {url}: {_explain_failure(error)}; set RULEWRIGHT_DATA to a folder that has this"
+                    f" file in the same layout, or download it by hand to {target}"
+                ) from None
+            time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
+    checksum = hashlib.sha256(content).hexdigest()
+    if checksum != sha256:
+        raise FileError(
+            f"wrong checksum from {url}: expected SHA-256 {sha256} ({size} bytes),"
+            f" got {checksum} ({len(content)} bytes); what came is not kept"
+        )
+    write_bytes(target, bytes(content))
+
+
+def _explain_failure(error: RequestException) -> str:
+    from requests import exceptions
+
+    if error.response is not None:
+        return f"the server answered {error.response.status_code} {error.response.reason}"
+    reasons = {
+        exceptions.Timeout: f"no answer within {TIMEOUT_SECONDS:.0f} seconds",
+        exceptions.SSLError: "its certificate could not be verified",
+        exceptions.ProxyError: "the proxy could not be reached",
+        exceptions.ChunkedEncodingError: "the connection was cut",
+        exceptions.ConnectionError: "no connection",
+    }
+    shown = (reason for failure, reason in reasons.items() if isinstance(error, failure))
+    return next(shown, " ".join(str(error).split()))
+
+
+def availability(entry: Dataset) -> str:
+    """Tell where a data set is: ``local`` (RULEWRIGHT_DATA), ``cached``, ``download`` or ``local only``.
+
+    >>> from rulewright.datasets import catalogue
+    >>> availability(catalogue()["vrd"]) in ("local", "cached", "local only")
+    True
+    """
+    try:
+        folder, *_ = [locate(entry.name, part) for part in entry.parts or (None,)]
+    except FileError:
+        return "local only" if any(file.url is None for file in entry.files) else "download"
+    own_folder = data_folder()
+    return "local" if own_folder is not None and own_folder in folder.parents else "cached"
 
 
 def _not_here(dataset: Dataset, part: str | None) -> FileError:

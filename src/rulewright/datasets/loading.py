@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.datasets.catalogue import Dataset, find
-from rulewright.datasets.download import Progress, get, locate
-from rulewright.errors import DataError, FileError
+from rulewright.datasets.download import get, locate
+from rulewright.errors import DataError
 from rulewright.logic import RuleSet
 
-_GRAPHS = ("umls", "kinship", "wn18", "wn18rr", "fb15k237")
 _COUNTRIES = ("countries_s1", "countries_s2", "countries_s3")
 
 
@@ -23,19 +23,19 @@ def load(
     >>> kb.split("test").n_facts  # doctest: +SKIP
     661
     """
-    from rulewright.io import read_facts
+    from rulewright.io import docred, read_facts
     from rulewright.io.triples import read_splits
 
-    entry, chosen = find(name if part is None else f"{name}/{part}")
-    folder = _folder(entry, chosen, download, progress)
+    entry, part = find(name, part)
+    folder = _folder(entry, part, download, progress)
     if entry.name in _COUNTRIES:
         # The graph is what is known and train asks questions about it; valid leaks from the graph and is left out.
         names = {"": "graph", "train": "train", "test": "test"}
         return read_splits({split: folder / f"{file}.tsv" for split, file in names.items()})
     if entry.name == "dwie":
-        return _documents(
-            {"": folder / "train_annotations_notext.json", "dev": folder / "dev.json", "test": folder / "test.json"}
-        )
+        files = {"": "train_annotations_notext.json", "dev": "dev.json", "test": "test.json"}
+        parts = {split: docred.read_documents(folder / file) for split, file in files.items()}
+        return docred.to_knowledge_base(parts.pop(""), splits=parts)
     return read_facts(folder)
 
 
@@ -47,8 +47,8 @@ def rules_of(name: str, part: str | None = None, *, download: bool = False) -> R
     """
     from rulewright.io import read_rules
 
-    entry, chosen = find(name if part is None else f"{name}/{part}")
-    folder = _folder(entry, chosen, download, None)
+    entry, part = find(name, part)
+    folder = _folder(entry, part, download, None)
     named = {
         "dwie": folder / "dwie.grules.txt",
         "redocred": folder.parent / "docred_meta" / "milr_mined_rules_docred.txt",
@@ -59,32 +59,8 @@ def rules_of(name: str, part: str | None = None, *, download: bool = False) -> R
     return read_rules(file)
 
 
-def availability(entry: Dataset) -> str:
-    """Tell where a data set is: ``local`` (RULEWRIGHT_DATA), ``cached``, ``download`` or ``local only``.
-
-    >>> from rulewright.datasets import catalogue
-    >>> availability(catalogue()["vrd"]) in ("local", "cached", "local only")
-    True
-    """
-    from rulewright.datasets.download import data_folder
-
-    try:
-        folders = [locate(entry.name, part) for part in entry.parts] if entry.parts else [locate(entry.name)]
-    except FileError:
-        return "local only" if any(file.url is None for file in entry.files) else "download"
-    given = data_folder()
-    return "local" if given is not None and given in folders[0].parents else "cached"
-
-
 def _folder(entry: Dataset, part: str | None, download: bool, progress: Progress | None) -> Path:
     if part is None and entry.parts:
-        names = ", ".join(f"{entry.name}/{each}" for each in entry.parts)
+        names = ", ".join(f"{entry.name}/{name}" for name in entry.parts)
         raise DataError(f"data set {entry.name} has parts; name one of {names}")
     return get(entry.name, part, progress=progress) if download else locate(entry.name, part)
-
-
-def _documents(paths: dict[str, Path]) -> KnowledgeBase:
-    from rulewright.io import docred
-
-    parts = {split: docred.read_documents(path) for split, path in paths.items()}
-    return docred.to_knowledge_base(parts.pop(""), splits=parts)

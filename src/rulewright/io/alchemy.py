@@ -37,11 +37,10 @@ from rulewright.files import STDIO, read_text, write_text
 from rulewright.io.mln_formulas import (
     NAME,
     QUANTIFIERS,
-    Cursor,
     FormulaReader,
+    MarkovCursor,
     add_ground_atoms,
     constants_by_type,
-    read_constant,
     read_declaration,
     unique_name,
 )
@@ -90,7 +89,7 @@ def mln_text(rules: RuleSet) -> str:
     friends(entity, entity)
     1.5 smokes(x) ^ friends(x, Bob) => smokes(Bob)
     """
-    declared = {each.name: each for each in rules.predicates}
+    declared = {declaration.name: declaration for declaration in rules.predicates}
     for name, arity in rules.arities.items():
         if name not in declared:
             if rules.predicates:
@@ -98,9 +97,9 @@ def mln_text(rules: RuleSet) -> str:
                     f"{name} is not declared while others are; Alchemy needs its types: predicate {name}(…)."
                 )
             declared[name] = PredicateDeclaration(name, (ENTITY_TYPE,) * arity)
-    types = {each for declaration in declared.values() for each in declaration.types}
-    lines = [_declaration(each) for each in declared.values()]
-    lines += [_Writer(statement, types).line() for statement in rules]
+    types = {type_name for declaration in declared.values() for type_name in declaration.types}
+    lines = [*map(_write_declaration, declared.values())]
+    lines += [_StatementWriter(statement, types).write() for statement in rules]
     return "".join(f"{line}\n" for line in lines) or "// nothing\n"
 
 
@@ -121,11 +120,11 @@ def db_text(kb: KnowledgeBase) -> str:
         )
     lines = []
     for name, declaration in kb.predicates.items():
-        _declaration(declaration)
+        _write_declaration(declaration)
         for truth in (True, False):
             sign = "" if truth else "!"
             for args in kb.tuples(name, truth=truth):
-                lines.append(f"{sign}{name}({', '.join(_constant(str(arg), name) for arg in args)})")
+                lines.append(f"{sign}{name}({', '.join(_write_constant(str(arg), name) for arg in args)})")
     return "".join(f"{line}\n" for line in lines) or "// no facts\n"
 
 
@@ -134,7 +133,7 @@ def _has_facts(kb: KnowledgeBase, world: str) -> bool:
     return part.n_facts + part.n_false_facts > 0
 
 
-def _declaration(declaration: PredicateDeclaration) -> str:
+def _write_declaration(declaration: PredicateDeclaration) -> str:
     if declaration.classes is not None or NUMBER_TYPE in declaration.types:
         what = "classes" if declaration.classes is not None else "numbers"
         raise DataError(f"Alchemy has no {what}, so it cannot say: {declaration}")
@@ -146,7 +145,7 @@ def _declaration(declaration: PredicateDeclaration) -> str:
     return f"{declaration.name}({', '.join(declaration.types)})"
 
 
-def _constant(name: str, where: object) -> str:
+def _write_constant(name: str, where: object) -> str:
     if _BARE_CONSTANT.fullmatch(name) and name not in _WORDS:
         return name
     if not _TEXT.fullmatch(name):
@@ -154,7 +153,7 @@ def _constant(name: str, where: object) -> str:
     return f'"{name}"'
 
 
-class _Writer:
+class _StatementWriter:
     """Writes one statement; its variables get lower-case names that are no words, types or twice the same."""
 
     def __init__(self, statement: Statement, types: set[str]) -> None:
@@ -162,7 +161,7 @@ class _Writer:
         self._taken = {*_WORDS, *types}
         self._names: dict[Variable, str] = {}
 
-    def line(self) -> str:
+    def write(self) -> str:
         match self._statement:
             case WeightedFormula(formula, kind, weight):
                 written = self._formula(formula, 0)
@@ -207,7 +206,7 @@ class _Writer:
 
     def _term(self, term: Term) -> str:
         if isinstance(term, Symbol):
-            return _constant(term.name, self._statement)
+            return _write_constant(term.name, self._statement)
         if not isinstance(term, Variable):
             raise self._refusal("Alchemy's numerals are names, and here stands a number")
         if term not in self._names:
@@ -273,11 +272,11 @@ def read_db(
     ([('Anna', 'Bob')], [('Bob',)])
     """
     network = None if mln is None else _read_mln(mln)
-    known = {each.name: each for each in (*declarations, *(network.rules().predicates if network else ()))} or None
+    rules = network.rules() if network else RuleSet([])
+    known = {declaration.name: declaration for declaration in (*declarations, *rules.predicates)} or None
     builder = KnowledgeBaseBuilder(known.values() if known else ())
-    constants = [*network.constants, *constants_by_type(network.rules())] if network else []
-    for kind, name in constants:
-        builder.entity(name, type=kind)
+    for type_name, name in (*(network.constants if network else ()), *constants_by_type(rules)):
+        builder.entity(name, type=type_name)
     add_ground_atoms(_cursor(path), builder, known, split=MAIN)
     return builder.build()
 
@@ -304,18 +303,18 @@ def _read_mln(path: str | os.PathLike[str]) -> _Network:
     return network
 
 
-def _cursor(path: str | os.PathLike[str]) -> Cursor:
+def _cursor(path: str | os.PathLike[str]) -> MarkovCursor:
     text = read_text(path)
     if not text.strip():
         problem = "an empty file; one that is meant to be empty holds a comment: // nothing"
         raise ParseError(problem, file=os.fspath(path))
-    return Cursor(text, file=os.fspath(path))
+    return MarkovCursor(text, file=os.fspath(path))
 
 
 class _Network:
     """What an ``.mln`` file holds, statement by statement."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: MarkovCursor) -> None:
         self._cursor = cursor
         self._usage = Usage()
         self._formulas: list[WeightedFormula] = []
@@ -333,51 +332,51 @@ class _Network:
         while self._cursor.skip_newlines():
             offset = self._cursor.token.offset
             try:
-                self._statement()
+                self._read_statement()
             except ParseError:
                 raise
             except DataError as error:
                 raise self._cursor.error(str(error), offset) from None
 
-    def _statement(self) -> None:
+    def _read_statement(self) -> None:
         cursor, first = self._cursor, self._cursor.token
         if first.text == "#":
             raise cursor.error("'#include' is not supported; put the texts into one file")
         if first.kind != "name" or first.text in QUANTIFIERS:
-            self._formula()
+            self._read_formula()
             return
         cursor.take()
         second = cursor.token
         if second.text == "=":
             cursor.take()
             if cursor.token.text == "{":
-                self._type(first.text)
+                self._read_type(first.text)
                 return
         elif second.kind == "name" and second.text != "v":
             raise cursor.error("functions are not supported; use a predicate with one argument more", first.offset)
         cursor.move(first.offset)
         if second.text != "(":
-            self._formula()
+            self._read_formula()
         elif first.text not in self._usage.declared:
-            self._declare()
+            self._read_declaration()
         elif self._seems_declaration():
             raise cursor.error(f"{first.text} is declared above; name the variables of a formula otherwise than types")
         else:
-            self._formula()
+            self._read_formula()
 
     def _seems_declaration(self) -> bool:
-        found = _DECLARATION.match(self._cursor.text, self._cursor.token.offset)
-        types = {each for declaration in self._usage.declared.values() for each in declaration.types}
-        return found is not None and types.issuperset(re.findall(NAME, found[1]))
+        match = _DECLARATION.match(self._cursor.text, self._cursor.token.offset)
+        types = {type_name for declaration in self._usage.declared.values() for type_name in declaration.types}
+        return match is not None and types.issuperset(re.findall(NAME, match[1]))
 
-    def _declare(self) -> None:
+    def _read_declaration(self) -> None:
         cursor = self._cursor
         if not _DECLARATION.match(cursor.text, cursor.token.offset):
             problem = unknown_name("predicate", cursor.token.text, self._usage.declared)
             raise cursor.error(f"{problem}; it is declared by a line of its own above, such as Friends(person, person)")
         self._usage.declare(read_declaration(cursor))
 
-    def _type(self, kind: str) -> None:
+    def _read_type(self, type_name: str) -> None:
         cursor = self._cursor
         cursor.expect("{")
         names: list[str] = []
@@ -385,37 +384,37 @@ class _Network:
             cursor.skip_newlines()
             if names and cursor.accept("..."):
                 cursor.expect(",")
-                names += self._counted(names[-1])
+                names += self._count_up(names[-1])
             else:
-                names.append(read_constant(cursor))
+                names.append(cursor.take_constant())
             cursor.skip_newlines()
-        cursor.end_of_line()
+        cursor.take_line_end()
         self._constant_names.update(names)
-        self.constants += [(kind, name) for name in names]
+        self.constants += [(type_name, name) for name in names]
 
-    def _counted(self, first: str) -> list[str]:
+    def _count_up(self, first: str) -> list[str]:
         offset = self._cursor.token.offset
-        last = read_constant(self._cursor)
+        last = self._cursor.take_constant()
         if not (re.fullmatch(r"-?[0-9]{1,18}", first) and re.fullmatch(r"-?[0-9]{1,18}", last)):
             raise self._cursor.error(f"'...' stands between two whole numbers, got {first} and {last}", offset)
         if not 0 <= int(last) - int(first) <= MOST_COUNTED:
             raise self._cursor.error(
                 f"'...' counts upwards to at most {MOST_COUNTED:,} more, got {first} and {last}", offset
             )
-        return [str(number) for number in range(int(first) + 1, int(last) + 1)]
+        return [str(value) for value in range(int(first) + 1, int(last) + 1)]
 
-    def _formula(self) -> None:
+    def _read_formula(self) -> None:
         cursor, offset = self._cursor, self._cursor.token.offset
         weight = float(cursor.take().text) if cursor.token.kind == "number" else None
         if weight is not None and cursor.token.text in (":", "."):
             raise cursor.error(
-                f"found {cursor.token} after a weight; utilities and weighted hard formulas are not supported"
+                f"found {cursor.token.text!r} after a weight; utilities and weighted hard formulas are not supported"
             )
         formulas = self._reader.read()
         hard = cursor.accept(".") is not None
         if hard and weight is not None:
             raise cursor.error("a formula has a weight or a full stop, which makes it hard, not both", offset)
-        cursor.end_of_line("an operator (^ v => <=>), '.' or the end of the line")
+        cursor.take_line_end("an operator (^ v => <=>), '.' or the end of the line")
         kind = "hard" if hard else "learn" if weight is None else "soft"
         for formula in formulas:
             statement = WeightedFormula(formula, kind, weight)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError
 from rulewright.files import read_text
+from rulewright.io.formats import join_splits
 from rulewright.logic import PredicateDeclaration
 
 COLUMNS = ("token", "pos", "chunk", "tag")
@@ -94,7 +95,9 @@ def parse(text: str, *, columns: Sequence[str] = COLUMNS, file: str | None = Non
                     line=number,
                 )
             if tag_column is not None and row[tag_column] not in known_tags:
-                _check_tag(row[tag_column], file, number)
+                if not TAG.fullmatch(row[tag_column]):
+                    problem = f"a tag is O or B-, I-, E- or S- with a type, got {row[tag_column]!r}"
+                    raise ParseError(problem, file=file, line=number)
                 known_tags.add(row[tag_column])
             rows.append(row)
             continue
@@ -113,14 +116,9 @@ def parse(text: str, *, columns: Sequence[str] = COLUMNS, file: str | None = Non
 
 
 def _check_columns(columns: Sequence[str]) -> None:
-    read_columns = [each for each in columns if each != SKIPPED]
+    read_columns = [column for column in columns if column != SKIPPED]
     if "token" not in columns or len(set(read_columns)) != len(read_columns) or not set(read_columns) <= set(COLUMNS):
         raise DataError(f"columns are token and any of pos, chunk, tag, each once, and _ to skip, got {[*columns]}")
-
-
-def _check_tag(tag: str, file: str | None, line: int) -> None:
-    if not TAG.fullmatch(tag):
-        raise ParseError(f"a tag is O or B-, I-, E- or S- with a type, got {tag!r}", file=file, line=line)
 
 
 def _sentence(rows: list[list[str]], columns: Sequence[str], document: int) -> Sentence:
@@ -136,25 +134,25 @@ def spans(tags: Sequence[str]) -> tuple[Span, ...]:
     >>> spans(["I-ORG", "I-ORG", "B-ORG", "O", "S-PER"])
     (Span(start=0, end=2, type='ORG'), Span(start=2, end=3, type='ORG'), Span(start=4, end=5, type='PER'))
     """
-    found: list[Span] = []
+    marked: list[Span] = []
     start, current, closed = 0, "", True
     for position, tag in enumerate(tags):
         if not TAG.fullmatch(tag):
             raise DataError(f"a tag is O or B-, I-, E- or S- with a type, got {tag!r} at position {position}")
-        prefix, kind = tag[0], tag[2:]
-        if not closed and (tag == OUTSIDE or prefix in "BS" or kind != current):
-            found.append(Span(start, position, current))
+        prefix, type_name = tag[0], tag[2:]
+        if not closed and (tag == OUTSIDE or prefix in "BS" or type_name != current):
+            marked.append(Span(start, position, current))
             closed = True
         if tag == OUTSIDE:
             continue
         if closed:
-            start, current, closed = position, kind, False
+            start, current, closed = position, type_name, False
         if prefix in "ES":
-            found.append(Span(start, position + 1, current))
+            marked.append(Span(start, position + 1, current))
             closed = True
     if not closed:
-        found.append(Span(start, len(tags), current))
-    return tuple(found)
+        marked.append(Span(start, len(tags), current))
+    return tuple(marked)
 
 
 def bioes(marked: Iterable[Span], length: int) -> tuple[str, ...]:
@@ -190,7 +188,7 @@ def bioes_classes(types: Iterable[str]) -> tuple[str, ...]:
     >>> bioes_classes({"PER", "LOC"})
     ('O', 'B-LOC', 'I-LOC', 'E-LOC', 'S-LOC', 'B-PER', 'I-PER', 'E-PER', 'S-PER')
     """
-    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BIES"))
+    return (OUTSIDE, *(f"{prefix}-{type_name}" for type_name in sorted(set(types)) for prefix in "BIES"))
 
 
 def to_knowledge_base(
@@ -208,16 +206,12 @@ def to_knowledge_base(
     >>> kb.tuples("label"), kb.tuples("next")
     ([('0#0 New', 'B-LOC'), ('0#1 York', 'E-LOC')], [('0#0 New', '0#1 York')])
     """
-    parts = {"": tuple(sentences)}
-    for split, members in (splits or {}).items():
-        if not split:
-            raise DataError("a split needs a name; facts outside every split are given as sentences")
-        parts[split] = tuple(members)
+    parts = join_splits(sentences, splits, "sentences")
     everything = [sentence for part in parts.values() for sentence in part]
     classes = {
         "label": bioes_classes(tag[2:] for sentence in everything for tag in set(sentence.tags) if tag != OUTSIDE),
-        "pos": tuple(sorted({each for sentence in everything for each in sentence.pos})),
-        "chunk": tuple(sorted({each for sentence in everything for each in sentence.chunks})),
+        "pos": tuple(sorted({tag for sentence in everything for tag in sentence.pos})),
+        "chunk": tuple(sorted({tag for sentence in everything for tag in sentence.chunks})),
     }
     builder = KnowledgeBaseBuilder(
         [PredicateDeclaration("next", ("token", "token")), PredicateDeclaration("word", ("token", "word"))],
@@ -228,23 +222,17 @@ def to_knowledge_base(
         if len(values) > 1:
             builder.declare(PredicateDeclaration(name, ("token",), values))
     for split, members in parts.items():
-        for number, sentence in enumerate(members):
-            world = f"{split}:{number}" if split else str(number)
+        for position, sentence in enumerate(members):
+            world = f"{split}:{position}" if split else str(position)
             builder.world(world)
-            values_of = {"label": to_bioes(sentence.tags), "pos": sentence.pos, "chunk": sentence.chunks}
-            told = {name: values for name, values in values_of.items() if len(classes[name]) > 1}
-            _add(builder, sentence, told, world, split)
+            labels = [f"{world}#{index} {token}" for index, token in enumerate(sentence.tokens)]
+            for label, token in zip(labels, sentence.tokens, strict=True):
+                builder.add("word", [label, token], world=world, split=split)
+            for before, after in pairwise(labels):
+                builder.add("next", [before, after], world=world, split=split)
+            tags = {"label": to_bioes(sentence.tags), "pos": sentence.pos, "chunk": sentence.chunks}
+            for name, values in tags.items():
+                if len(classes[name]) > 1:
+                    for label, value in zip(labels, values, strict=False):
+                        builder.add(name, [label], value=value, world=world, split=split)
     return builder.build()
-
-
-def _add(
-    builder: KnowledgeBaseBuilder, sentence: Sentence, told: Mapping[str, tuple[str, ...]], world: str, split: str
-) -> None:
-    labels = [f"{world}#{position} {token}" for position, token in enumerate(sentence.tokens)]
-    for label, token in zip(labels, sentence.tokens, strict=True):
-        builder.add("word", [label, token], world=world, split=split)
-    for before, after in pairwise(labels):
-        builder.add("next", [before, after], world=world, split=split)
-    for name, values in told.items():
-        for label, value in zip(labels, values, strict=False):
-            builder.add(name, [label], value=value, world=world, split=split)

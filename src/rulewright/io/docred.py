@@ -10,16 +10,16 @@ from pathlib import Path
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.files import write_text
-from rulewright.io.formats import split_files
+from rulewright.io.formats import join_splits, split_files
 from rulewright.io.json_shape import Json, dumped, load, shortened
 from rulewright.logic import PredicateDeclaration
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """One place where a document names an entity: the tokens ``start … end - 1`` of a sentence, where known.
+    """A mention of an entity: the tokens ``start … end - 1`` of a sentence, where known.
 
-    ``characters`` is the place in the running text, which files without tokens give instead.
+    ``characters`` is the span in the running text, which files without tokens give instead.
     """
 
     name: str
@@ -97,10 +97,9 @@ def read_documents(path: str | os.PathLike[str]) -> tuple[Document, ...]:
         if title in documents:
             first = [*documents].index(title) + 1
             raise ParseError(
-                f"documents {first} and {number} are both titled {shortened(title)}; titles must differ",
-                file=item.file,
+                f"documents {first} and {number} are both titled {shortened(title)}; titles must differ", file=item.file
             )
-        documents[title] = _document(title, item.called(f"document {number} ({shortened(title)})"))
+        documents[title] = _read_document(title, item.called(f"document {number} ({shortened(title)})"))
     return tuple(documents.values())
 
 
@@ -112,61 +111,57 @@ def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
     return to_knowledge_base(parts.pop(""), splits=parts)
 
 
-def _document(title: str, item: Json) -> Document:
-    text = item.get("sents")
-    sentences = () if text is None else tuple(sentence.texts() for sentence in text.items("sentences"))
-    entities = tuple(_entity(each, sentences) for each in item["vertexSet"].items("entities"))
-    labels = item.get("labels")
-    facts = () if labels is None else tuple(_fact(each, entities, sentences) for each in labels.items("facts"))
-    return Document(title, sentences, entities, facts)
+def _read_document(title: str, item: Json) -> Document:
+    sentences = tuple(sentence.texts() for sentence in item.optional_items("sents", "sentences"))
+    entities = []
+    for entity in item["vertexSet"].items("entities"):
+        mentions = tuple(_read_mention(mention, sentences) for mention in entity.items("mentions"))
+        if not mentions:
+            raise entity.fault("is empty; an entity needs at least one mention")
+        entities.append(Entity(mentions))
+    facts = []
+    for label in item.optional_items("labels", "facts"):
+        head, tail = (label[end].index(len(entities), "entities") for end in ("h", "t"))
+        evidence = [
+            _read_sentence_index(index, sentences) for index in label.optional_items("evidence", "sentence numbers")
+        ]
+        facts.append(Fact(head, label["r"].text(), tail, tuple(evidence)))
+    return Document(title, sentences, tuple(entities), tuple(facts))
 
 
-def _entity(item: Json, sentences: tuple[tuple[str, ...], ...]) -> Entity:
-    mentions = tuple(_mention(each, sentences) for each in item.items("mentions"))
-    if not mentions:
-        raise item.fault("is empty; an entity needs at least one mention")
-    return Entity(mentions)
-
-
-def _mention(item: Json, sentences: tuple[tuple[str, ...], ...]) -> Mention:
-    name, kind = item["name"].text(), item["type"].text()
-    span = item.get("char_span")
-    characters = None if span is None else _span(span)
-    place = item.get("pos")
-    if place is None:
-        return Mention(name, kind, characters=characters)
-    start, end = _span(place)
-    number = item["sent_id"]
-    sentence = number.index(len(sentences), "sentences") if sentences else number.integer()
+def _read_mention(item: Json, sentences: tuple[tuple[str, ...], ...]) -> Mention:
+    name, type_name = item["name"].text(), item["type"].text()
+    characters, tokens = item.get("char_span"), item.get("pos")
+    span = None if characters is None else _read_span(characters)
+    if tokens is None:
+        return Mention(name, type_name, characters=span)
+    start, end = _read_span(tokens)
+    sentence = _read_sentence_index(item["sent_id"], sentences)
     if sentences and end > len(sentences[sentence]):
-        raise place.fault(f"ends at {end} but sentence {sentence} has {len(sentences[sentence])} tokens")
-    return Mention(name, kind, sentence, start, end, characters)
+        raise tokens.fault(f"ends at {end} but sentence {sentence} has {len(sentences[sentence])} tokens")
+    return Mention(name, type_name, sentence, start, end, span)
 
 
-def _span(item: Json) -> tuple[int, int]:
+def _read_sentence_index(item: Json, sentences: tuple[tuple[str, ...], ...]) -> int:
+    return item.index(len(sentences), "sentences") if sentences else item.integer()
+
+
+def _read_span(item: Json) -> tuple[int, int]:
     start, end = item.integers(2)
     if not 0 <= start < end:
         raise item.fault(f"must be [start, end] with 0 <= start < end, got {shortened([start, end])}")
     return start, end
 
 
-def _fact(item: Json, entities: tuple[Entity, ...], sentences: tuple[tuple[str, ...], ...]) -> Fact:
-    head, tail = (item[end].index(len(entities), "entities") for end in ("h", "t"))
-    shown = item.get("evidence")
-    numbers = [] if shown is None else shown.items("sentence numbers")
-    evidence = (each.index(len(sentences), "sentences") if sentences else each.integer() for each in numbers)
-    return Fact(head, item["r"].text(), tail, tuple(evidence))
-
-
 def write_documents(documents: Iterable[Document], path: str | os.PathLike[str]) -> None:
     """Write documents, one to a line; `read_documents` gives equal ones back."""
-    write_text(path, dumped([_as_record(each) for each in documents]))
+    write_text(path, dumped([_document_record(document) for document in documents]))
 
 
-def _as_record(document: Document) -> dict[str, object]:
+def _document_record(document: Document) -> dict[str, object]:
     record: dict[str, object] = {
         "title": document.title,
-        "vertexSet": [[_as_mention(each) for each in entity.mentions] for entity in document.entities],
+        "vertexSet": [[_mention_record(mention) for mention in entity.mentions] for entity in document.entities],
         "labels": [
             {"r": fact.relation, "h": fact.head, "t": fact.tail}
             | ({"evidence": fact.evidence} if fact.evidence else {})
@@ -176,7 +171,7 @@ def _as_record(document: Document) -> dict[str, object]:
     return record | ({"sents": document.sentences} if document.sentences else {})
 
 
-def _as_mention(mention: Mention) -> dict[str, object]:
+def _mention_record(mention: Mention) -> dict[str, object]:
     record: dict[str, object] = {"name": mention.name, "type": mention.type}
     if mention.start is not None:
         record |= {"pos": [mention.start, mention.end], "sent_id": mention.sentence}
@@ -204,7 +199,7 @@ def read_predictions(path: str | os.PathLike[str]) -> tuple[Prediction, ...]:
 def write_predictions(predictions: Iterable[Prediction], path: str | os.PathLike[str]) -> None:
     """Write a result file, one prediction to a line."""
     records: list[dict[str, object]] = [
-        {"title": each.title, "h_idx": each.head, "t_idx": each.tail, "r": each.relation} for each in predictions
+        {"title": fact.title, "h_idx": fact.head, "t_idx": fact.tail, "r": fact.relation} for fact in predictions
     ]
     write_text(path, dumped(records))
 
@@ -228,11 +223,7 @@ def to_knowledge_base(
     >>> kb.tuples("country"), kb.worlds, kb.duplicates
     ([('Bonn#0 Bonn', 'Bonn#1 Germany')], ('Bonn',), 1)
     """
-    parts = {"": tuple(documents)}
-    for split, members in (splits or {}).items():
-        if not split:
-            raise DataError("a split needs a name; facts outside every split are given as documents")
-        parts[split] = tuple(members)
+    parts = join_splits(documents, splits, "documents")
     predicates = _predicate_names(parts.values(), relations, names or {})
     builder = KnowledgeBaseBuilder(
         PredicateDeclaration(name, (ENTITY_TYPE, ENTITY_TYPE)) for name in predicates.values()
@@ -256,7 +247,7 @@ def _predicate_names(
     for relation in occurring if relations is None else relations:
         name = names.get(relation, relation)
         if name in predicates.values() and relation not in predicates:
-            other = next(each for each in predicates if predicates[each] == name)
+            other = next(other for other in predicates if predicates[other] == name)
             raise DataError(f"relations {other!r} and {relation!r} are both named {name!r}; give each its own name")
         predicates[relation] = name
     return predicates

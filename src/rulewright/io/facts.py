@@ -26,7 +26,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from rulewright.data.builder import MAIN
 from rulewright.data.facts import Column
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
+from rulewright.io.cursor import Cursor, shorten
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 from rulewright.logic.parser import unquote
 from rulewright.logic.printer import RESERVED, quote, write_number
@@ -51,18 +52,21 @@ def to_text(kb: KnowledgeBase) -> str:
     likes(ann, 'Bob').
     """
     predicates = all_predicates(kb)
-    lines = [str(predicates[name]) for name in _to_declare(kb, predicates)]
+    # A declaration is left out where the first fact gives the same types and the same position in the order
+    needed = [name for name, declaration in predicates.items() if not _is_evident(kb, declaration)]
+    in_order = not kb.worlds and needed == [*predicates][: len(needed)]
+    lines = [str(predicates[name]) for name in (needed if in_order else predicates)]
     lines += [f"closed {quote(name)}." for name in predicates if name in kb.closed]
-    lines += [f"shared {quote(kind)}." for kind, domain in kb.domains.items() if kb.worlds and domain.worlds is None]
-    lonely = _lonely_entities(kb)
+    lines += [f"shared {quote(name)}." for name, domain in kb.domains.items() if kb.worlds and domain.worlds is None]
+    unused_entities = _write_unused_entities(kb)
     for split, part in {MAIN: kb, **kb.splits}.items():
         if split != MAIN:
             lines.append(f"split {quote(split)}.")
         elif part is not kb:
             raise DataError("a split without a name cannot be written; name it")
-        facts = _facts_by_world(part)
+        facts = _write_facts_by_world(part)
         for position, world in enumerate(part.worlds or [None]):
-            inside = [*(lonely[position] if part is kb else ()), *facts[position]]
+            inside = [*(unused_entities[position] if part is kb else ()), *facts[position]]
             if world is not None and (inside or part is kb):
                 lines.append(f"world {quote(world)}.")
             lines += inside
@@ -79,28 +83,21 @@ def all_predicates(kb: KnowledgeBase) -> dict[str, PredicateDeclaration]:
     return predicates
 
 
-def _to_declare(kb: KnowledgeBase, predicates: Mapping[str, PredicateDeclaration]) -> list[str]:
-    """Name the predicates that the first fact would not give the same types, or the same place in the order."""
-    needed = [name for name, each in predicates.items() if not _is_evident(kb, each)]
-    in_order = not kb.worlds and needed == [*predicates][: len(needed)]
-    return needed if in_order else [*predicates]
-
-
 def _is_evident(kb: KnowledgeBase, declaration: PredicateDeclaration) -> bool:
     name = declaration.name
     used = name in kb.predicates and (kb.count(name) or kb.count(name, truth=False))
     return bool(used) and declaration.classes is None and {*declaration.types} <= {ENTITY_TYPE, NUMBER_TYPE}
 
 
-def _facts_by_world(kb: KnowledgeBase) -> list[list[str]]:
+def _write_facts_by_world(kb: KnowledgeBase) -> list[list[str]]:
     """Write the facts, those of each world apart; all in one where there are no worlds."""
     labels = {name: [quote(label) for label in domain.labels] for name, domain in kb.domains.items()}
     result: list[list[str]] = [[] for _ in kb.worlds or [None]]
     for declaration in kb.predicates.values():
         for truth in (True, False):
             columns = kb.columns(declaration.name, truth=truth)
-            lines = _fact_lines(kb, declaration, columns, labels, "" if truth else "!")
-            worlds = worlds_of(kb, declaration, columns)
+            lines = _write_facts(kb, declaration, columns, labels, "" if truth else "!")
+            worlds = find_worlds(kb, declaration, columns)
             if worlds is None:
                 result[0] += lines
             else:
@@ -109,7 +106,7 @@ def _facts_by_world(kb: KnowledgeBase) -> list[list[str]]:
     return result
 
 
-def _fact_lines(
+def _write_facts(
     kb: KnowledgeBase,
     declaration: PredicateDeclaration,
     columns: tuple[Column, ...],
@@ -117,60 +114,65 @@ def _fact_lines(
     sign: str,
 ) -> Iterator[str]:
     parts = []
-    for kind, column in zip(declaration.types, columns, strict=False):
-        if kind == NUMBER_TYPE:
-            parts.append([_number(declaration, value) for value in column.tolist()])
+    for type_name, column in zip(declaration.types, columns, strict=False):
+        if type_name == NUMBER_TYPE:
+            parts.append([_write_number(declaration, value) for value in column.tolist()])
         else:
-            known = labels[kind]
-            parts.append([known[position] for position in (column - kb.domains[kind].start).tolist()])
+            of_type = labels[type_name]
+            parts.append([of_type[position] for position in (column - kb.domains[type_name].start).tolist()])
     prefix = f"{sign}{quote(declaration.name)}("
     if declaration.classes is None:
         return (f"{prefix}{', '.join(args)})." for args in zip(*parts, strict=True))
-    classes = [quote(each) for each in declaration.classes]
-    chosen = [classes[position] for position in columns[-1].tolist()]
+    classes = [quote(name) for name in declaration.classes]
     return (
-        f"{prefix}{', '.join(args)}) in {{{each}}}."
-        for each, args in zip(chosen, zip(*parts, strict=True), strict=True)
+        f"{prefix}{', '.join(args)}) in {{{classes[class_index]}}}."
+        for class_index, args in zip(columns[-1].tolist(), zip(*parts, strict=True), strict=True)
     )
 
 
-def _number(declaration: PredicateDeclaration, value: float) -> str:
+def check_finite(declaration: PredicateDeclaration, value: float) -> None:
+    """Refuse a number that no text can hold."""
     if not math.isfinite(value):
         raise DataError(f"a fact of {declaration.name} has the number {value}; only finite ones can be written")
+
+
+def _write_number(declaration: PredicateDeclaration, value: float) -> str:
+    check_finite(declaration, value)
     return write_number(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
 
 
-def worlds_of(kb: KnowledgeBase, declaration: PredicateDeclaration, columns: tuple[Column, ...]) -> Column | None:
-    """Return the number of the world of each fact, None where they belong to none."""
-    for kind, column in zip(declaration.types, columns, strict=False):
-        worlds = None if kind == NUMBER_TYPE else kb.domains[kind].worlds
+def find_worlds(kb: KnowledgeBase, declaration: PredicateDeclaration, columns: tuple[Column, ...]) -> Column | None:
+    """Return the index of the world of each fact, None where they belong to none."""
+    for type_name, column in zip(declaration.types, columns, strict=False):
+        worlds = None if type_name == NUMBER_TYPE else kb.domains[type_name].worlds
         if worlds is not None:
-            found: Column = worlds[column - kb.domains[kind].start]
-            return found
+            world_indices: Column = worlds[column - kb.domains[type_name].start]
+            return world_indices
     return None
 
 
-def _lonely_entities(kb: KnowledgeBase) -> list[list[str]]:
+def _write_unused_entities(kb: KnowledgeBase) -> list[list[str]]:
     """Write an ``entity`` statement for every entity that no fact names, those of each world apart."""
-    named: dict[str, set[str]] = {kind: set() for kind in kb.domains}
+    used: dict[str, set[str]] = {type_name: set() for type_name in kb.domains}
     for part in (kb, *kb.splits.values()):
         for declaration in part.predicates.values():
             for truth in (True, False):
                 columns = part.columns(declaration.name, truth=truth)
-                for kind, column in zip(declaration.types, columns, strict=False):
-                    if kind != NUMBER_TYPE:
-                        named.setdefault(kind, set()).update(part.domains[kind].labels_of(np.unique(column)))
+                for type_name, column in zip(declaration.types, columns, strict=False):
+                    if type_name != NUMBER_TYPE:
+                        labels = part.domains[type_name].labels_of(np.unique(column))
+                        used.setdefault(type_name, set()).update(labels)
     result: list[list[str]] = [[] for _ in kb.worlds or [None]]
-    for kind, domain in kb.domains.items():
-        suffix = "." if kind == ENTITY_TYPE else f": {quote(kind)}."
+    for type_name, domain in kb.domains.items():
+        suffix = "." if type_name == ENTITY_TYPE else f": {quote(type_name)}."
         for position, label in enumerate(domain.labels):
-            if label not in named[kind]:
+            if label not in used[type_name]:
                 world = 0 if domain.worlds is None else int(domain.worlds[position])
                 result[world].append(f"entity {quote(label)}{suffix}")
     return result
 
 
-__all__ = ["parse", "read", "to_text", "write"]
+# Reading
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _WORD = r"[a-z][A-Za-z0-9_]*"
@@ -183,12 +185,6 @@ _FACT = re.compile(
     rf"(?: in \{{({_WORD}|{_QUOTED})\}})?\.[ \t]*(?:%[^\n]*)?(?:\n|\Z)"
 )
 _TERMS = re.compile(_TERM)
-_GAP = re.compile(r"(?:\s|%[^\n]*)*")
-_TOKEN = re.compile(
-    rf"(?P<stop>\.(?=\s|%|\Z))|(?P<quoted>'(?:\\[^\n]|[^'\\\n])*')|(?P<number>{_NUMBER})|(?P<variable>[A-Z_][A-Za-z0-9_]*)"
-    r"|(?P<word>[a-z][A-Za-z0-9_]*)|(?P<sign>:-|::|[(){},:!])|(?P<end>\Z)|(?P<other>.)",
-    re.DOTALL,
-)
 _T = TypeVar("_T")
 
 
@@ -201,7 +197,7 @@ def write(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
     """Write a knowledge base as a ``.facts`` file, in one step; ``-`` is standard output.
 
     Reading it back gives equal facts, predicates, types, entities, worlds, splits and closed predicates; the order of
-    the entities, and so their ids, may be another.
+    the entities, and so their indices, may be another.
     """
     write_text(path, to_text(kb))
 
@@ -217,19 +213,36 @@ def parse(text: str, *, file: str | None = None) -> KnowledgeBase:
     ...
     rulewright.errors.ParseError: <text>:1:16: found the variable X; facts have none: a name is quoted, as in 'X'
     """
-    reader = _Reader(text.removeprefix("\ufeff"))
+    reader = _FactReader(_FactCursor(text, file=file))
     try:
         return reader.read()
+    except ParseError:
+        raise
     except RulewrightError as error:
-        line, column = reader.place()
-        message = str(error).replace("\n", "\\n")  # a name may hold line breaks, an error is one line
-        raise ParseError(message, file=file, line=line, column=column) from None
+        raise reader.cursor.error(str(error), reader.subject) from None
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    offset: int
+class _FactCursor(Cursor):
+    tokens = re.compile(
+        rf"(?P<stop>\.(?=\s|%|\Z))|(?P<quoted>'(?:\\[^\n]|[^'\\\n])*')|(?P<number>{_NUMBER})"
+        r"|(?P<variable>[A-Z_][A-Za-z0-9_]*)|(?P<word>[a-z][A-Za-z0-9_]*)"
+        r"|(?P<sign>:-|::|[(){},:!])|(?P<end>\Z)|(?P<other>.)",
+        re.DOTALL,
+    )
+    gap = re.compile(r"(?:\s|%[^\n]*)*")
+
+    def unexpected(self, expected: str) -> ParseError:
+        kind, text, offset = self.token
+        rest = shorten(self.text[offset:].split("\n", 1)[0])
+        if kind == "variable":
+            return self.error(f"found the variable {text}; facts have none: a name is quoted, as in '{text}'")
+        if text in (":-", "::"):
+            return self.error(f"found '{text}'; rules live in .rules files, facts have the form parent_of(ann, bob).")
+        if text == "'":
+            return self.error(f"found {rest}: a quoted name that does not end on its line, or a quote inside a name")
+        if kind == "other":
+            return self.error(f"found {rest!r}; names that are not lower-case ASCII words are written in single quotes")
+        return super().unexpected(expected)
 
 
 class _Memory(dict[str, _T]):
@@ -244,7 +257,7 @@ class _Memory(dict[str, _T]):
         return value
 
 
-def _name(token: str) -> str:
+def _read_name(token: str) -> str:
     if token.startswith("'"):
         return unquote(token)
     if token in RESERVED:
@@ -252,69 +265,59 @@ def _name(token: str) -> str:
     return token
 
 
-def _value(token: str) -> Value:
+def _read_value(token: str) -> Value:
     if not re.fullmatch(_NUMBER, token):
-        return _name(token)
-    number = float(token)
+        return _read_name(token)
+    value = float(token)
     whole = token.removeprefix("-").isdecimal()
-    if len(token) > 400 or not math.isfinite(number) or (whole and int(token) != number):
-        raise DataError(f"{_shortened(token)} has no exact value as a number; quote it if it names something")
-    return number
+    if len(token) > 400 or not math.isfinite(value) or (whole and int(token) != value):
+        raise DataError(f"{shorten(token)} has no exact value as a number; quote it if it names something")
+    return value
 
 
-def _shortened(text: str, limit: int = 30) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-class _Reader:
+class _FactReader:
     """Reads one text: plain facts in a tight loop, all other statements token by token."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.subject = 0  # the offset of what an error is about
         self._builder = KnowledgeBaseBuilder()
-        self._names = _Memory(_name)
-        self._values = _Memory(_value)
-        self._position = 0  # where reading goes on
-        self._fault = 0  # what an error is about
+        self._names = _Memory(_read_name)
+        self._values = _Memory(_read_value)
         self._world: str | None = None
-        self._outside: int | None = None  # the first statement that stands in no world
+        self._first_outside: int | None = None  # the first statement that stands in no world
         self._split = MAIN
         self._closed: dict[str, int] = {}
-        self._statements: dict[str, Callable[[], None]] = {
-            "predicate": self._predicate,
-            "closed": self._close,
-            "shared": self._share,
-            "world": self._enter_world,
-            "split": self._enter_split,
-            "entity": self._entity,
+        self._statements: dict[str, Callable[[int], None]] = {
+            "predicate": self._read_predicate,
+            "closed": self._read_closed,
+            "shared": self._read_shared,
+            "world": self._read_world,
+            "split": self._read_split,
+            "entity": self._read_entity,
         }
 
-    def place(self) -> tuple[int, int]:
-        """Return line and column of what an error is about."""
-        start = self._text.rfind("\n", 0, self._fault) + 1
-        return self._text.count("\n", 0, self._fault) + 1, self._fault - start + 1
-
     def read(self) -> KnowledgeBase:
-        if not self._text.strip():
+        if not self.cursor.text.strip():
             raise DataError("no facts; a file that is meant to be empty holds a comment: % no facts")
-        while self._peek().kind != "end":
-            if not self._plain_facts():
-                self._statement()
-        self._fault = self._outside or 0
+        while self.cursor.token.kind != "end":
+            if not self._read_plain_facts():
+                self._read_statement()
+        self.subject = self._first_outside or 0
         kb = self._builder.build()
         for name, offset in self._closed.items():
-            self._fault = offset
+            self.subject = offset
             kb.predicate(name)
         return kb
 
-    def _plain_facts(self) -> bool:
+    def _read_plain_facts(self) -> bool:
         """Read as many plain facts as follow here; tell whether there was one."""
-        text, names, values, add, match = self._text, self._names, self._values, self._builder.add, _FACT.match
+        text, names, values, add, match = self.cursor.text, self._names, self._values, self._builder.add, _FACT.match
         world, split = self._world, self._split
-        start = position = self._position
-        while found := match(text, position):
-            self._fault = position
-            negation, name, words, quoted, mixed, one_class = found.groups()
+        start = offset = self.cursor.token.offset
+        while fact := match(text, offset):
+            self.subject = offset
+            negation, name, words, quoted, mixed, class_name = fact.groups()
             args: Sequence[Value]
             if words is not None:
                 args = words.replace(" ", "").split(",")
@@ -324,156 +327,93 @@ class _Reader:
                 args = quoted[1:-1].split("', '")
             else:
                 args = [values[term] for term in _TERMS.findall(mixed)]
-            value = None if one_class is None else names[one_class]
+            value = None if class_name is None else names[class_name]
             add(names[name], args, truth=not negation, value=value, world=world, split=split)
-            position = found.end()
-        if position == start:
+            offset = fact.end()
+        if offset == start:
             return False
         self._note_outside(start)
-        self._position = position
+        self.cursor.move(offset)
         return True
 
     def _note_outside(self, offset: int) -> None:
-        if self._world is None and self._outside is None:
-            self._outside = offset
+        if self._world is None and self._first_outside is None:
+            self._first_outside = offset
 
-    # Statements, token by token
-
-    def _statement(self) -> None:
-        first = self._peek()
+    def _read_statement(self) -> None:
+        cursor, first = self.cursor, self.cursor.token
+        self.subject = first.offset
         if first.text in self._statements and first.kind == "word":
-            self._take()
-            if self._peek().text != "(":
-                self._statements[first.text]()
+            cursor.take()
+            if cursor.token.text != "(":
+                self._statements[first.text](first.offset)
                 return
-            self._position = first.offset
+            cursor.move(first.offset)
         self._note_outside(first.offset)
-        truth = not self._accept("!")
+        truth = cursor.accept("!") is None
         name = self._take_name("a fact such as parent_of(ann, bob).")
-        args = self._list_of(self._take_value, "(", ")")
-        classes = self._classes()
-        self._stop()
-        self._fault = first.offset
+        args = cursor.take_list(self._take_value)
+        classes = self._take_classes()
+        self._take_stop(first.offset)
         if classes is not None and (len(classes) != 1 or not truth):
             raise DataError(f"a fact of {name} names exactly one class, without '!', as in {name}(…) in {{a}}.")
         value = None if classes is None else classes[0]
         self._builder.add(name, args, truth=truth, value=value, world=self._world, split=self._split)
 
-    def _predicate(self) -> None:
-        start = self._fault
+    def _read_predicate(self, start: int) -> None:
         name = self._take_name("the name of a predicate")
-        types = self._list_of(lambda: self._take_name("a type"), "(", ")")
-        classes = self._classes()
-        self._stop()
-        self._fault = start
-        declaration = PredicateDeclaration(name, tuple(types), None if classes is None else tuple(classes))
-        self._builder.declare(declaration)
+        types = self.cursor.take_list(lambda: self._take_name("a type"))
+        classes = self._take_classes()
+        self._take_stop(start)
+        self._builder.declare(PredicateDeclaration(name, tuple(types), None if classes is None else tuple(classes)))
 
-    def _close(self) -> None:
-        start = self._fault
+    def _read_closed(self, start: int) -> None:
         name = self._take_name("the name of a predicate")
-        self._stop()
+        self._take_stop(start)
         self._closed.setdefault(name, start)
         self._builder.close(name)
 
-    def _share(self) -> None:
-        start = self._fault
-        kind = self._take_name("a type")
-        self._stop()
-        self._fault = start
-        self._builder.share(kind)
+    def _read_shared(self, start: int) -> None:
+        type_name = self._take_name("a type")
+        self._take_stop(start)
+        self._builder.share(type_name)
 
-    def _enter_world(self) -> None:
+    def _read_world(self, start: int) -> None:
         self._world = self._take_name("the name of a world")
-        self._stop()
+        self._take_stop(start)
         self._builder.world(self._world)
 
-    def _enter_split(self) -> None:
-        if self._peek().kind == "stop":
+    def _read_split(self, start: int) -> None:
+        if self.cursor.token.kind == "stop":
             self._split = MAIN
         else:
             self._split = self._take_name("the name of a split, or '.'")
             if self._split == MAIN:
                 raise DataError("a split needs a name; 'split.' goes back to the main facts")
             self._builder.split(self._split)
-        self._stop()
+        self._take_stop(start)
 
-    def _entity(self) -> None:
-        start = self._fault
+    def _read_entity(self, start: int) -> None:
         name = self._take_name("the name of an entity")
-        kind = self._take_name("a type") if self._accept(":") else ENTITY_TYPE
-        self._stop()
-        self._fault = start
+        type_name = self._take_name("a type") if self.cursor.accept(":") else ENTITY_TYPE
+        self._take_stop(start)
         self._note_outside(start)
-        self._builder.entity(name, type=kind, world=self._world)
+        self._builder.entity(name, type=type_name, world=self._world)
 
-    # Tokens
-
-    def _peek(self) -> _Token:
-        gap = _GAP.match(self._text, self._position)
-        self._position = gap.end() if gap else self._position
-        found = _TOKEN.match(self._text, self._position)
-        assert found is not None and found.lastgroup is not None
-        return _Token(found.lastgroup, found.group(), self._position)
-
-    def _take(self) -> _Token:
-        token = self._peek()
-        self._fault = token.offset
-        self._position = token.offset + len(token.text)
-        return token
-
-    def _accept(self, text: str) -> bool:
-        accepted = self._peek().text == text
-        if accepted:
-            self._take()
-        return accepted
-
-    def _expect(self, *texts: str) -> str:
-        token = self._take()
-        if token.text not in texts:
-            raise self._unexpected(token, " or ".join(f"'{text}'" for text in texts))
-        return token.text
-
-    def _stop(self) -> None:
-        token = self._take()
-        if token.kind != "stop":
-            raise self._unexpected(token, "'.'")
+    def _take_stop(self, start: int) -> None:
+        """Take the full stop; from here on an error is about the whole statement."""
+        self.cursor.expect_kind("'.'", "stop")
+        self.subject = start
 
     def _take_name(self, expected: str) -> str:
-        token = self._take()
-        if token.kind not in ("word", "quoted"):
-            raise self._unexpected(token, expected)
-        return self._names[token.text]
+        self.subject = self.cursor.token.offset
+        return self._names[self.cursor.expect_kind(expected, "word", "quoted").text]
 
     def _take_value(self) -> Value:
-        token = self._take()
-        if token.kind not in ("word", "quoted", "number"):
-            raise self._unexpected(token, "a name or a number")
-        return self._values[token.text]
+        self.subject = self.cursor.token.offset
+        return self._values[self.cursor.expect_kind("a name or a number", "word", "quoted", "number").text]
 
-    def _list_of(self, take: Callable[[], _T], opening: str, closing: str) -> list[_T]:
-        self._expect(opening)
-        found = [take()]
-        while self._expect(",", closing) == ",":
-            found.append(take())
-        return found
-
-    def _classes(self) -> list[str] | None:
-        return self._list_of(lambda: self._take_name("a class"), "{", "}") if self._accept("in") else None
-
-    def _unexpected(self, token: _Token, expected: str) -> DataError:
-        if token.kind == "variable":
-            return DataError(
-                f"found the variable {token.text}; facts have none: a name is quoted, as in '{token.text}'"
-            )
-        if token.text in (":-", "::"):
-            return DataError(
-                f"found '{token.text}'; rules live in .rules files, facts have the form parent_of(ann, bob)."
-            )
-        rest = _shortened(self._text[token.offset :].split("\n", 1)[0])
-        if token.text == "'":
-            return DataError(f"found {rest}: a quoted name that does not end on its line, or a quote inside a name")
-        if token.kind == "other":
-            return DataError(f"found {rest!r}; names that are not lower-case ASCII words are written in single quotes")
-        found = "the end of the text" if token.kind == "end" else f"'{_shortened(token.text)}'"
-        return DataError(f"found {found}, expected {expected}")
+    def _take_classes(self) -> list[str] | None:
+        if not self.cursor.accept("in"):
+            return None
+        return self.cursor.take_list(lambda: self._take_name("a class"), "{", "}")

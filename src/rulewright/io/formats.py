@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rulewright.data import KnowledgeBase, signature
 from rulewright.errors import DataError, FileError, unknown_name
@@ -20,6 +20,7 @@ from rulewright.files import STDIO, read_bytes, read_text, write_text
 from rulewright.logic import RuleSet, parse_rules
 
 Source = str | os.PathLike[str]
+Member = TypeVar("Member")
 
 
 @dataclass(frozen=True)
@@ -309,6 +310,15 @@ def split_files(folder: Path, endings: tuple[str, ...]) -> dict[str, Path]:
                 by_split[split] = file
     main = next(iter(by_split), None)
     return {"" if split == main else split: file for split, file in by_split.items()}
+
+
+def join_splits(
+    main: Iterable[Member], splits: Mapping[str, Iterable[Member]] | None, name: str
+) -> dict[str, tuple[Member, ...]]:
+    """Return the members of all splits, those of the main part under ``""``; ``name`` is the word for them."""
+    if splits and "" in splits:
+        raise DataError(f"a split needs a name; facts outside every split are given as {name}")
+    return {split: tuple(members) for split, members in {"": main, **(splits or {})}.items()}
 
 
 def refuse_all_but_true_facts(kb: KnowledgeBase, format: str, signatures: str = "[en]+") -> None:

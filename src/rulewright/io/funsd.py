@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -81,10 +81,10 @@ def read(folder: str | os.PathLike[str]) -> tuple[Form, ...]:
     The folder is FUNSD's own (with training_data and testing_data), one of these two, or holds the JSON files. The
     split of a form is train or test after these folders, train where neither is there.
     """
-    place = Path(folder)
-    splits = [place / name for name in _SPLIT_FOLDERS if (place / name).is_dir()]
+    root = Path(folder)
+    split_folders = [root / name for name in _SPLIT_FOLDERS if (root / name).is_dir()]
     forms: list[Form] = []
-    for split_folder in splits or [place]:
+    for split_folder in split_folders or [root]:
         annotations = split_folder / "annotations"
         files = _json_files(annotations if annotations.is_dir() else split_folder)
         forms += [read_form(file, split=_split_of(file)) for file in files]
@@ -101,7 +101,7 @@ def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
 
 def _json_files(folder: Path) -> list[Path]:
     try:
-        files = sorted(each for each in folder.iterdir() if each.name.endswith((".json", ".json.gz")))
+        files = sorted(file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz")))
     except OSError as error:
         raise file_error("read", str(folder), error) from None
     if not files:
@@ -117,46 +117,38 @@ def _split_of(file: Path) -> str:
 def read_form(path: str | os.PathLike[str], *, split: str = MAIN_SPLIT) -> Form:
     """Read one form; words without text are dropped and counted, a block stays even if it has no other."""
     items = load(path)["form"].items("blocks")
-    known: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for position, item in enumerate(items):
-        number = item["id"].integer()
-        if number in known:
-            raise ParseError(
-                f"form[{known[number]}] and form[{position}] have the same id {shortened(number)}; ids must differ",
-                file=item.file,
-            )
-        known[number] = position
-    blocks = tuple(_block(item, known) for item in items)
+        block_id = item["id"].integer()
+        if block_id in positions:
+            twice = f"form[{positions[block_id]}] and form[{position}] have the same id {shortened(block_id)}"
+            raise ParseError(f"{twice}; ids must differ", file=item.file)
+        positions[block_id] = position
+    blocks = tuple(_read_block(item, positions) for item in items)
     dropped = sum(len(item["words"].items()) for item in items) - sum(len(block.words) for block in blocks)
     return Form(Path(path).name.split(".json")[0], blocks, split, dropped)
 
 
-def _block(item: Json, known: dict[int, int]) -> Block:
+def _read_block(item: Json, block_ids: Collection[int]) -> Block:
     label = item["label"]
     if label.text() not in LABELS:
         raise label.fault(f"must be one of {', '.join(LABELS)}, got {shortened(label.value)}")
-    words = [Word(word["text"].text(), _box(word["box"])) for word in item["words"].items("words")]
-    links = item["linking"].items("pairs of ids")
+    words = [Word(word["text"].text(), PixelBox(*word["box"].integers(4))) for word in item["words"].items("words")]
     return Block(
         item["id"].integer(),
         label.text(),
         tuple(word for word in words if word.text.strip()),
-        tuple(_link(each, known) for each in links),
-        _box(item["box"]),
+        tuple(_read_link(link, block_ids) for link in item["linking"].items("pairs of ids")),
+        PixelBox(*item["box"].integers(4)),
     )
 
 
-def _link(item: Json, known: dict[int, int]) -> tuple[int, int]:
+def _read_link(item: Json, block_ids: Collection[int]) -> tuple[int, int]:
     first, second = item.integers(2)
     for end in (first, second):
-        if end not in known:
+        if end not in block_ids:
             raise item.fault(f"names block {shortened(end)} but the form has no block with this id")
     return first, second
-
-
-def _box(item: Json) -> PixelBox:
-    left, top, right, bottom = item.integers(4)
-    return PixelBox(left, top, right, bottom)
 
 
 def to_knowledge_base(forms: Iterable[Form]) -> KnowledgeBase:
@@ -190,18 +182,15 @@ def to_knowledge_base(forms: Iterable[Form]) -> KnowledgeBase:
                 "forms name worlds and must differ"
             )
         splits[form.name] = form.split
-        _add(builder, form, "" if form.split == MAIN_SPLIT else form.split)
+        split = "" if form.split == MAIN_SPLIT else form.split
+        builder.world(form.name)
+        for block in form.blocks:
+            label = f"{form.name}#{block.id}"
+            builder.add("label", [label], value=block.label, world=form.name, split=split)
+            for position, word in enumerate(block.words):
+                name = f"{label}.{position} {word.text}"
+                builder.add("part_of", [name, label], world=form.name, split=split)
+        for first, second in form.links:
+            ends = [f"{form.name}#{first}", f"{form.name}#{second}"]
+            builder.add("linked", ends, world=form.name, split=split)
     return builder.build()
-
-
-def _add(builder: KnowledgeBaseBuilder, form: Form, split: str) -> None:
-    builder.world(form.name)
-    for block in form.blocks:
-        label = f"{form.name}#{block.id}"
-        builder.add("label", [label], value=block.label, world=form.name, split=split)
-        for position, word in enumerate(block.words):
-            name = f"{label}.{position} {word.text}"
-            builder.add("part_of", [name, label], world=form.name, split=split)
-    for first, second in form.links:
-        ends = [f"{form.name}#{first}", f"{form.name}#{second}"]
-        builder.add("linked", ends, world=form.name, split=split)

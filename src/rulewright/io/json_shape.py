@@ -1,4 +1,4 @@
-"""JSON read with its shape checked on the way: what is wrong is said with the file and the place within it."""
+"""JSON read with its shape checked on the way: errors name the file and where in it the value stands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Json:
-    """A JSON value that knows where it stands, so that a reader asks for what it needs and states no fault itself.
+    """A JSON value that knows where it stands: what a reader does not find as it must be is an error with the path.
 
     >>> root = Json({"title": "A", "labels": [{"h": 44}]}, file="dev.json")
     >>> root["title"].text()
@@ -37,7 +37,7 @@ class Json:
         """Return the same value, with a name of its own in what is said of it and its parts."""
         return Json(self.value, file=self.file, name=name)
 
-    def place(self) -> str:
+    def location(self) -> str:
         """Return where the value stands, as in ``document 2 ('A'): labels[0].h``."""
         path = ""
         node = self
@@ -48,18 +48,18 @@ class Json:
 
     def fault(self, message: str) -> ParseError:
         """Return the error that says ``message`` of this value."""
-        return ParseError(f"{self.place()} {message}", file=self.file)
+        return ParseError(f"{self.location()} {message}", file=self.file)
 
     def expected(self, wanted: str) -> ParseError:
-        """Return the error for a value of another kind than ``wanted``."""
+        """Return the error for a value that is not ``wanted``."""
         return self.fault(f"must be {wanted}, got {described(self.value)}")
 
     def __getitem__(self, key: str) -> Json:
-        found = self.get(key)
-        if found is None:
-            known = ", ".join(shortened(each) for each in self._object()) or "nothing"
-            raise self.fault(f"has no {key!r}; it has {known}")
-        return found
+        value = self.get(key)
+        if value is None:
+            keys = ", ".join(shortened(other) for other in self._object()) or "nothing"
+            raise self.fault(f"has no {key!r}; it has {keys}")
+        return value
 
     def get(self, key: str) -> Json | None:
         """Return a field of an object, None where it is absent or null."""
@@ -80,7 +80,23 @@ class Json:
         """Return the parts of a list; ``of`` says what they are."""
         if not isinstance(self.value, list):
             raise self.expected(f"a list of {of}" if of else "a list")
-        return [Json(each, file=self.file, parent=self, step=number) for number, each in enumerate(self.value)]
+        return [Json(part, file=self.file, parent=self, step=position) for position, part in enumerate(self.value)]
+
+    def optional_items(self, key: str, of: str) -> list[Json]:
+        """Return the parts of a list in a field, none where the field is absent or null."""
+        field = self.get(key)
+        return [] if field is None else field.items(of)
+
+    def optional_text(self, key: str) -> str | None:
+        """Return the string in a field, None where it is absent or null."""
+        field = self.get(key)
+        return None if field is None else field.text()
+
+    def number(self) -> float:
+        """Return a number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.expected("a number")
+        return self.value
 
     def text(self) -> str:
         """Return a string."""
@@ -90,9 +106,9 @@ class Json:
 
     def texts(self) -> tuple[str, ...]:
         """Return a list of strings."""
-        if isinstance(self.value, list) and all(isinstance(each, str) for each in self.value):
+        if isinstance(self.value, list) and all(isinstance(part, str) for part in self.value):
             return tuple(self.value)
-        return tuple(each.text() for each in self.items("strings"))
+        return tuple(part.text() for part in self.items("strings"))
 
     def integer(self) -> int:
         """Return a whole number."""
@@ -102,17 +118,17 @@ class Json:
 
     def integers(self, count: int | None = None) -> tuple[int, ...]:
         """Return a list of whole numbers, of a certain length where ``count`` is given."""
-        found = tuple(each.integer() for each in self.items("whole numbers"))
-        if count is not None and len(found) != count:
-            raise self.fault(f"must hold {count} whole numbers, got {len(found)}")
-        return found
+        values = tuple(part.integer() for part in self.items("whole numbers"))
+        if count is not None and len(values) != count:
+            raise self.fault(f"must hold {count} whole numbers, got {len(values)}")
+        return values
 
     def index(self, size: int, of: str) -> int:
         """Return a whole number that counts from 0 into ``size`` things."""
-        number = self.integer()
-        if not 0 <= number < size:
-            raise self.fault(f"is {shortened(number)} but there are {size} {of}")
-        return number
+        index = self.integer()
+        if not 0 <= index < size:
+            raise self.fault(f"is {shortened(index)} but there are {size} {of}")
+        return index
 
 
 def load(path: str | os.PathLike[str]) -> Json:

@@ -22,17 +22,15 @@ Rules keep their text and give confidence, weight and annotations as values::
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder, Value
 from rulewright.data.builder import MAIN
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
-from rulewright.io.facts import all_predicates, worlds_of
+from rulewright.io.facts import all_predicates, check_finite, find_worlds
 from rulewright.io.json_shape import Json, parsed
 from rulewright.logic import (
     Annotations,
@@ -58,54 +56,48 @@ def fact_records(kb: KnowledgeBase) -> Iterator[Record]:
     [{'predicate': 'age', 'args': ['ann', 42]}]
     """
     predicates = all_predicates(kb)
-    yield from (_declared(each) for each in predicates.values())
+    yield from map(_declaration_record, predicates.values())
     yield from ({"closed": name} for name in predicates if name in kb.closed)
-    yield from ({"shared": kind} for kind, domain in kb.domains.items() if kb.worlds and domain.worlds is None)
+    yield from ({"shared": name} for name, domain in kb.domains.items() if kb.worlds and domain.worlds is None)
     yield from ({"world": world} for world in kb.worlds)
     yield from ({"split": split} for split in kb.splits)
-    yield from _entities(kb)
+    for type_name, domain in kb.domains.items():  # all, so that those without facts and the order are kept
+        of_type = {} if type_name == ENTITY_TYPE else {"type": type_name}
+        for position, label in enumerate(domain.labels):
+            world = {} if domain.worlds is None else {"world": kb.worlds[int(domain.worlds[position])]}
+            yield {"entity": label, **of_type, **world}
     for split, part in {MAIN: kb, **kb.splits}.items():
         if part is not kb and split == MAIN:
             raise DataError("a split without a name cannot be written; name it")
         for declaration in part.predicates.values():
             for truth in (True, False):
-                yield from _facts(part, declaration, truth, {} if split == MAIN else {"split": split})
+                yield from _fact_records(part, declaration, truth, {} if split == MAIN else {"split": split})
 
 
-def _declared(declaration: PredicateDeclaration) -> Record:
+def _declaration_record(declaration: PredicateDeclaration) -> Record:
     record: Record = {"declare": declaration.name, "types": list(declaration.types)}
     return record if declaration.classes is None else {**record, "classes": list(declaration.classes)}
 
 
-def _entities(kb: KnowledgeBase) -> Iterator[Record]:
-    """Name every entity, so that those without facts and the order of all are kept."""
-    for kind, domain in kb.domains.items():
-        type_of = {} if kind == ENTITY_TYPE else {"type": kind}
-        for position, label in enumerate(domain.labels):
-            world = {} if domain.worlds is None else {"world": kb.worlds[int(domain.worlds[position])]}
-            yield {"entity": label, **type_of, **world}
-
-
-def _facts(kb: KnowledgeBase, declaration: PredicateDeclaration, truth: bool, where: Record) -> Iterator[Record]:
+def _fact_records(kb: KnowledgeBase, declaration: PredicateDeclaration, truth: bool, where: Record) -> Iterator[Record]:
     columns = kb.columns(declaration.name, truth=truth)
-    worlds = worlds_of(kb, declaration, columns)
+    worlds = find_worlds(kb, declaration, columns)
     sign: Record = {} if truth else {"truth": False}
     for row, values in enumerate(kb.label_rows(declaration.name, columns)):
-        args = [_write_number(declaration, each) if isinstance(each, float) else each for each in values]
-        chosen: Record = {} if declaration.classes is None else {"class": args.pop()}
+        args = [_plain_number(declaration, value) if isinstance(value, float) else value for value in values]
+        of_class: Record = {} if declaration.classes is None else {"class": args.pop()}
         world: Record = {} if worlds is None else {"world": kb.worlds[int(worlds[row])]}
-        yield {"predicate": declaration.name, "args": args, **sign, **chosen, **world, **where}
+        yield {"predicate": declaration.name, "args": args, **sign, **of_class, **world, **where}
 
 
-def _write_number(declaration: PredicateDeclaration, value: float) -> Value:
-    if not math.isfinite(value):
-        raise DataError(f"a fact of {declaration.name} has the number {value}; only finite ones can be written")
+def _plain_number(declaration: PredicateDeclaration, value: float) -> Value:
+    check_finite(declaration, value)
     return int(value) if value.is_integer() and abs(value) <= 2.0**53 and str(value) != "-0.0" else value
 
 
 def rule_records(rules: RuleSet) -> Iterator[Record]:
     """Yield the records of a rule set: declarations first, then its statements in order."""
-    yield from (_declared(each) for each in rules.predicates)
+    yield from map(_declaration_record, rules.predicates)
     yield from ({"closed": name} for name in rules.closed)
     for statement in rules:
         notes = {"annotations": _plain(statement.annotations)} if statement.annotations else {}
@@ -122,13 +114,8 @@ def rule_records(rules: RuleSet) -> Iterator[Record]:
 
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-__all__ = ["parse", "parse_rules", "read", "read_rules", "write", "write_rules"]
-
-_Into = TypeVar("_Into")
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
 
 
 def read(path: str | os.PathLike[str]) -> KnowledgeBase:
@@ -138,7 +125,7 @@ def read(path: str | os.PathLike[str]) -> KnowledgeBase:
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
     """Write all of a knowledge base as JSON lines, in one step."""
-    write_text(path, _text(fact_records(kb)))
+    _write_records(fact_records(kb), path)
 
 
 def read_rules(path: str | os.PathLike[str]) -> RuleSet:
@@ -148,11 +135,11 @@ def read_rules(path: str | os.PathLike[str]) -> RuleSet:
 
 def write_rules(rules: RuleSet, path: str | os.PathLike[str]) -> None:
     """Write a rule set as JSON lines, in one step; it reads back as an equal one."""
-    write_text(path, _text(rule_records(rules)))
+    _write_records(rule_records(rules), path)
 
 
-def _text(records: Iterator[Mapping[str, object]]) -> str:
-    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in records)
+def _write_records(records: Iterator[Record], path: str | os.PathLike[str]) -> None:
+    write_text(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
 def parse(text: str, *, file: str | None = None) -> KnowledgeBase:
@@ -166,16 +153,16 @@ def parse(text: str, *, file: str | None = None) -> KnowledgeBase:
     rulewright.errors.ParseError: <text>:1: a fact has no 'values'; it has predicate, args, truth, class, world, split
     """
     builder = KnowledgeBaseBuilder()
-    take: dict[str, Callable[[Json, KnowledgeBaseBuilder], None]] = {
-        "predicate": _fact,
-        "declare": lambda record, builder: builder.declare(_declaration(record)),
-        "closed": lambda record, builder: builder.close(_only(record, "closed")),
-        "shared": lambda record, builder: builder.share(_only(record, "shared")),
-        "entity": _entity,
-        "world": lambda record, builder: builder.world(_only(record, "world")),
-        "split": lambda record, builder: builder.split(_split(_only(record, "split"))),
+    take: dict[str, Callable[[Json], object]] = {
+        "predicate": lambda record: _add_fact(record, builder),
+        "declare": lambda record: builder.declare(_read_declaration(record)),
+        "closed": lambda record: builder.close(_read_only(record, "closed")),
+        "shared": lambda record: builder.share(_read_only(record, "shared")),
+        "entity": lambda record: _add_entity(record, builder),
+        "world": lambda record: builder.world(_read_only(record, "world")),
+        "split": lambda record: builder.split(_check_split(_read_only(record, "split"))),
     }
-    _each_record(text, file, take, builder, _plain_fact)
+    _take_records(text, file, take, lambda line: _add_plain_fact(line, builder))
     try:
         return builder.build()
     except DataError as error:
@@ -188,56 +175,48 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     >>> print(parse_rules('{"rule": "p(X) :- q(X).", "confidence": 0.5, "annotations": {"support": 3}}'), end="")
     0.5 :: p(X) :- q(X). @{support: 3}
     """
-    rules = _Rules()
-    take: dict[str, Callable[[Json, _Rules], None]] = {
-        "rule": lambda record, rules: rules.statements.append(_rule(record)),
-        "formula": lambda record, rules: rules.statements.append(_formula(record)),
-        "template": lambda record, rules: rules.statements.append(_template(record)),
-        "declare": lambda record, rules: rules.declared.append(_declaration(record)),
-        "closed": lambda record, rules: rules.closed.append(_only(record, "closed")),
+    statements: list[Statement] = []
+    declarations: list[PredicateDeclaration] = []
+    closed: list[str] = []
+    take: dict[str, Callable[[Json], object]] = {
+        "rule": lambda record: statements.append(_read_rule(record)),
+        "formula": lambda record: statements.append(_read_formula(record)),
+        "template": lambda record: statements.append(_read_template(record)),
+        "declare": lambda record: declarations.append(_read_declaration(record)),
+        "closed": lambda record: closed.append(_read_only(record, "closed")),
     }
-    _each_record(text, file, take, rules)
+    _take_records(text, file, take)
     try:
-        return RuleSet(rules.statements, predicates=rules.declared, closed=rules.closed)
+        return RuleSet(statements, predicates=declarations, closed=closed)
     except DataError as error:
         raise ParseError(_one_line(error), file=file) from None
 
 
-class _Rules:
-    """What the lines have said so far."""
-
-    def __init__(self) -> None:
-        self.statements: list[Statement] = []
-        self.declared: list[PredicateDeclaration] = []
-        self.closed: list[str] = []
-
-
-def _each_record(
+def _take_records(
     text: str,
     file: str | None,
-    take: Mapping[str, Callable[[Json, _Into], None]],
-    into: _Into,
-    take_plain: Callable[[str, _Into], bool] = lambda line, into: False,
+    take: Mapping[str, Callable[[Json], object]],
+    take_plain: Callable[[str], bool] = lambda line: False,
 ) -> None:
     """Give each line's object to the function for its first known key, unless ``take_plain`` takes the line."""
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            if take_plain(line, into):
+            if take_plain(line):
                 continue
             record = parsed(line, file=file or "<text>").called("the line")
-            kind = next((key for key, _ in record.fields() if key in take), None)
-            if kind is None:
+            key = next((key for key, _ in record.fields() if key in take), None)
+            if key is None:
                 raise DataError(f"an object with one of {', '.join(take)} is expected, got {line.strip()[:60]!r}")
-            take[kind](record, into)
+            take[key](record)
         except ParseError as error:
             raise ParseError(_one_line(error.message), file=file, line=number, column=error.column) from None
         except RulewrightError as error:
             raise ParseError(_one_line(error), file=file, line=number) from None
 
 
-def _plain_fact(line: str, builder: KnowledgeBaseBuilder) -> bool:
+def _add_plain_fact(line: str, builder: KnowledgeBaseBuilder) -> bool:
     """Take a fact that has names as arguments and nothing else, which most are; tell whether it was one."""
     if "\\" in line or line.count('"predicate"') != 1 or line.count('"args"') != 1:
         return False
@@ -246,7 +225,7 @@ def _plain_fact(line: str, builder: KnowledgeBaseBuilder) -> bool:
     except ValueError:
         return False
     plain = type(record) is dict and len(record) == 2 and type(record.get("args")) is list
-    if not plain or not all(type(each) is str for each in (record.get("predicate"), *record["args"])):
+    if not plain or not all(type(name) is str for name in (record.get("predicate"), *record["args"])):
         return False
     builder.add(record["predicate"], record["args"])
     return True
@@ -256,45 +235,40 @@ def _one_line(error: object) -> str:
     return str(error).replace("\n", "\\n")
 
 
-def _known(record: Json, what: str, *keys: str, passed_over: tuple[str, ...] = ()) -> None:
+def _check_keys(record: Json, name: str, *keys: str, passed_over: tuple[str, ...] = ()) -> None:
     for key, _ in record.fields():
         if key not in keys and key not in passed_over:
-            raise DataError(f"{what} has no {key!r}; it has {', '.join(keys)}")
+            raise DataError(f"{name} has no {key!r}; it has {', '.join(keys)}")
 
 
-def _only(record: Json, key: str) -> str:
-    _known(record, f"a line with {key!r}", key)
+def _read_only(record: Json, key: str) -> str:
+    _check_keys(record, f"a line with {key!r}", key)
     return record[key].text()
 
 
-def _optional(record: Json, key: str) -> str | None:
-    found = record.get(key)
-    return None if found is None else found.text()
-
-
-def _fact(record: Json, builder: KnowledgeBaseBuilder) -> None:
+def _add_fact(record: Json, builder: KnowledgeBaseBuilder) -> None:
     keys = ("predicate", "args", "truth", "class", "world", "split")
-    _known(record, "a fact", *keys, passed_over=("score", "rules"))
+    _check_keys(record, "a fact", *keys, passed_over=("score", "rules"))
     truth = record.get("truth")
     if truth is not None and not isinstance(truth.value, bool):
         raise truth.expected("true or false")
     builder.add(
         record["predicate"].text(),
-        [_value(each) for each in record["args"].items("names and numbers")],
+        [_read_value(argument) for argument in record["args"].items("names and numbers")],
         truth=truth is None or bool(truth.value),
-        value=_optional(record, "class"),
-        world=_optional(record, "world"),
-        split=MAIN if (split := _optional(record, "split")) is None else _split(split),
+        value=record.optional_text("class"),
+        world=record.optional_text("world"),
+        split=MAIN if (split := record.optional_text("split")) is None else _check_split(split),
     )
 
 
-def _split(name: str) -> str:
+def _check_split(name: str) -> str:
     if name == MAIN:
         raise DataError("a split needs a name; a fact without 'split' belongs to the main facts")
     return name
 
 
-def _value(argument: Json) -> Value:
+def _read_value(argument: Json) -> Value:
     value = argument.value
     if isinstance(value, str):
         return value
@@ -305,65 +279,58 @@ def _value(argument: Json) -> Value:
     return value
 
 
-def _declaration(record: Json) -> PredicateDeclaration:
-    _known(record, "a declaration", "declare", "types", "classes")
+def _read_declaration(record: Json) -> PredicateDeclaration:
+    _check_keys(record, "a declaration", "declare", "types", "classes")
     classes = record.get("classes")
     return PredicateDeclaration(
         record["declare"].text(), record["types"].texts(), None if classes is None else classes.texts()
     )
 
 
-def _entity(record: Json, builder: KnowledgeBaseBuilder) -> None:
-    _known(record, "an entity", "entity", "type", "world")
-    kind = _optional(record, "type")
+def _add_entity(record: Json, builder: KnowledgeBaseBuilder) -> None:
+    _check_keys(record, "an entity", "entity", "type", "world")
+    type_name = record.optional_text("type")
     builder.entity(
-        record["entity"].text(), type=ENTITY_TYPE if kind is None else kind, world=_optional(record, "world")
+        record["entity"].text(),
+        type=ENTITY_TYPE if type_name is None else type_name,
+        world=record.optional_text("world"),
     )
 
 
-def _annotations(record: Json) -> Annotations:
-    found = record.get("annotations")
-    if found is None:
+def _read_annotations(record: Json) -> Annotations:
+    field = record.get("annotations")
+    if field is None:
         return Annotations()
-    if not isinstance(found.value, dict):
-        raise found.expected("an object")
-    return Annotations(found.value)
+    if not isinstance(field.value, dict):
+        raise field.expected("an object")
+    return Annotations(field.value)
 
 
-def _number(record: Json, key: str) -> float | None:
-    found = record.get(key)
-    if found is None:
-        return None
-    if isinstance(found.value, bool) or not isinstance(found.value, int | float):
-        raise found.expected("a number")
-    return found.value
-
-
-def _rule(record: Json) -> Statement:
-    _known(record, "a rule", "rule", "confidence", "annotations")
+def _read_rule(record: Json) -> Statement:
+    _check_keys(record, "a rule", "rule", "confidence", "annotations")
     rule = parse_rule(record["rule"].text())
-    confidence = _number(record, "confidence")
+    confidence = record.get("confidence")
     return replace(
         rule,
-        confidence=rule.confidence if confidence is None else confidence,
-        annotations=Annotations({**rule.annotations, **_annotations(record)}),
+        confidence=rule.confidence if confidence is None else confidence.number(),
+        annotations=Annotations({**rule.annotations, **_read_annotations(record)}),
     )
 
 
-def _formula(record: Json) -> Statement:
-    _known(record, "a formula", "formula", "weight", "annotations")
+def _read_formula(record: Json) -> Statement:
+    _check_keys(record, "a formula", "formula", "weight", "annotations")
     formula = parse_formula(record["formula"].text())
-    weight = record["weight"]
+    weight, annotations = record["weight"], _read_annotations(record)
     if weight.value == "hard":
-        return WeightedFormula(formula, "hard", None, _annotations(record))
+        return WeightedFormula(formula, "hard", None, annotations)
     if weight.value == "learn":
-        return WeightedFormula(formula, "learn", None, _annotations(record))
+        return WeightedFormula(formula, "learn", None, annotations)
     if isinstance(weight.value, str):
         raise weight.expected('a number, "hard" or "learn"')
-    return WeightedFormula(formula, "soft", _number(record, "weight"), _annotations(record))
+    return WeightedFormula(formula, "soft", weight.number(), annotations)
 
 
-def _template(record: Json) -> Statement:
-    _known(record, "a template", "template", "annotations")
+def _read_template(record: Json) -> Statement:
+    _check_keys(record, "a template", "template", "annotations")
     template = parse_template(record["template"].text())
-    return replace(template, annotations=Annotations({**template.annotations, **_annotations(record)}))
+    return replace(template, annotations=Annotations({**template.annotations, **_read_annotations(record)}))

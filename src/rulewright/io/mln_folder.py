@@ -23,7 +23,13 @@ from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.data.builder import MAIN
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import read_text
-from rulewright.io.mln_formulas import Cursor, FormulaReader, add_ground_atoms, constants_by_type, read_declaration
+from rulewright.io.mln_formulas import (
+    FormulaReader,
+    MarkovCursor,
+    add_ground_atoms,
+    constants_by_type,
+    read_declaration,
+)
 from rulewright.logic import Formula, Not, Or, PredicateDeclaration, RuleSet, Unit, WeightedFormula
 from rulewright.logic.ruleset import Usage
 
@@ -44,15 +50,15 @@ def read(folder: str | os.PathLike[str]) -> KnowledgeBase:
     ([('ann',)], [('bob',)])
     """
     folder = Path(folder)
-    known = {each.name: each for each in _read_predicates(_required(folder, "predicates"))}
+    known = {declaration.name: declaration for declaration in _read_predicates(_required(folder, "predicates"))}
     builder = KnowledgeBaseBuilder(known.values())
     for split, file in ((MAIN, _required(folder, "facts")), (QUERIES, _find(folder, "queries"))):
         if file is not None:
-            add_ground_atoms(Cursor(read_text(file), file=str(file)), builder, known, split=split)
+            add_ground_atoms(MarkovCursor(read_text(file), file=str(file)), builder, known, split=split)
     rules = _find(folder, "rules")
     if rules is not None:
-        for kind, name in constants_by_type(_read_rules(rules, [*known.values()])):
-            builder.entity(name, type=kind)
+        for type_name, name in constants_by_type(_read_rules(rules, [*known.values()])):
+            builder.entity(name, type=type_name)
     kb = builder.build()
     if not (kb.n_facts or kb.n_false_facts or kb.splits):
         raise ParseError("neither facts nor queries", file=str(folder))
@@ -89,7 +95,7 @@ def _required(folder: Path, name: str) -> Path:
 
 
 def _read_predicates(file: Path) -> list[PredicateDeclaration]:
-    cursor = Cursor(read_text(file), file=str(file))
+    cursor = MarkovCursor(read_text(file), file=str(file))
     usage = Usage()
     while cursor.skip_newlines():
         offset = cursor.token.offset
@@ -105,12 +111,12 @@ def _read_predicates(file: Path) -> list[PredicateDeclaration]:
 
 
 def _read_rules(file: Path, predicates: list[PredicateDeclaration]) -> RuleSet:
-    cursor = Cursor(read_text(file), file=str(file))
-    known = {each.name: each for each in predicates}
+    cursor = MarkovCursor(read_text(file), file=str(file))
+    known = {declaration.name: declaration for declaration in predicates}
     reader = FormulaReader(cursor, is_constant=lambda name: name[0].isupper() and len(name) > 1, known=known or None)
     usage = Usage()
-    for each in predicates:
-        usage.declare(each)
+    for declaration in predicates:
+        usage.declare(declaration)
     clauses: list[WeightedFormula] = []
     while cursor.skip_newlines():
         offset = cursor.token.offset
@@ -118,7 +124,7 @@ def _read_rules(file: Path, predicates: list[PredicateDeclaration]) -> RuleSet:
             raise cursor.unexpected("a weight and a clause such as 1.0 !smoke(a) v cancer(a)")
         weight = float(cursor.take().text)
         formulas = reader.read()
-        cursor.end_of_line("'v' or the end of the line")
+        cursor.take_line_end("'v' or the end of the line")
         try:
             for formula in formulas:
                 clause = WeightedFormula(_clause(formula), "soft", weight)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBaseBuilder
-from rulewright.errors import DataError, ParseError, RulewrightError, unknown_name
+from rulewright.errors import DataError, RulewrightError, unknown_name
+from rulewright.io.cursor import Cursor
 from rulewright.logic import (
     NUMBER_TYPE,
     And,
@@ -29,82 +29,41 @@ from rulewright.logic import (
 
 NAME = r"[^\W\d][\w'-]*"
 _NUMBER = r"-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_TOKEN = re.compile(
-    rf"(?P<newline>\n)|(?P<string>\"[^\"\n]*\")|(?P<number>{_NUMBER})|(?P<name>{NAME})"
-    r"|(?P<sign><=>|=>|!=|<=|>=|\.\.\.|.)|(?P<end>\Z)"
-)
-_BLANKS = re.compile(r"[ \t\r\f\v]*")
 _TERM = rf"(?:{NAME}|{_NUMBER})"
 # A line with one ground atom and nothing that needs a second look
 _GROUND_ATOM = re.compile(rf"[ \t]*([!?]?)({NAME})\(({_TERM}(?:, *{_TERM})*)\)[ \t]*(?:\n|\Z)")
 _COMMENT = re.compile(r"\"[^\"\n]*\"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
-class Token(NamedTuple):
-    """A piece of text: a newline, string, number, name, sign or the end."""
+class MarkovCursor(Cursor):
+    """Walks over a text of Markov logic, in which line ends are tokens; comments are blank to it."""
 
-    kind: str
-    text: str
-    offset: int
-
-    def __str__(self) -> str:
-        if self.kind in ("newline", "end"):
-            return f"the end of the {'line' if self.kind == 'newline' else 'text'}"
-        return repr(self.text)
-
-
-class Cursor:
-    """Walks over a text's tokens; comments are blank to it. Its errors name file, line and column."""
+    tokens = re.compile(
+        rf"(?P<newline>\n)|(?P<string>\"[^\"\n]*\")|(?P<number>{_NUMBER})|(?P<name>{NAME})"
+        r"|(?P<sign><=>|=>|!=|<=|>=|\.\.\.|.)|(?P<end>\Z)"
+    )
+    gap = re.compile(r"[ \t\r\f\v]*")
 
     def __init__(self, text: str, *, file: str | None) -> None:
-        self.file = file
-        self.text = text.removeprefix("\ufeff")
-        self.text = _COMMENT.sub(self._blanked, self.text)
+        super().__init__(text, file=file)
+        self.text = _COMMENT.sub(self._blank_comment, self.text)
         self.move(0)
 
-    def _blanked(self, found: re.Match[str]) -> str:
-        matched = found.group()
-        if matched.startswith('"'):
-            return matched
-        if matched.startswith("/*") and (len(matched) < 4 or not matched.endswith("*/")):
-            raise self.error("a comment that does not end; close it with */", found.start())
-        return re.sub(r"[^\n]", " ", matched)
+    def _blank_comment(self, match: re.Match[str]) -> str:
+        text = match.group()
+        if text.startswith('"'):
+            return text
+        if text.startswith("/*") and (len(text) < 4 or not text.endswith("*/")):
+            raise self.error("a comment that does not end; close it with */", match.start())
+        return re.sub(r"[^\n]", " ", text)
 
-    def move(self, offset: int) -> None:
-        """Go on reading at an offset."""
-        blanks = _BLANKS.match(self.text, offset)
-        start = blanks.end() if blanks else offset
-        found = _TOKEN.match(self.text, start)
-        assert found is not None and found.lastgroup is not None
-        self.token = Token(found.lastgroup, found.group(), start)
-
-    def take(self) -> Token:
-        """Return the token here and go to the next."""
-        token = self.token
-        self.move(token.offset + len(token.text))
-        return token
-
-    def accept(self, *texts: str) -> Token | None:
-        """Take the token here if it is one of these."""
-        return self.take() if self.token.text in texts else None
-
-    def expect(self, *texts: str) -> Token:
-        """Take the token here, which must be one of these."""
-        if self.token.text not in texts:
-            raise self.unexpected(" or ".join(map(repr, texts)))
-        return self.take()
-
-    def name(self, expected: str) -> str:
+    def take_name(self, expected: str) -> str:
         """Take a name."""
-        if self.token.kind != "name":
-            raise self.unexpected(expected)
-        return self.take().text
+        return self.expect_kind(expected, "name").text
 
-    def end_of_line(self, expected: str = "the end of the line") -> None:
+    def take_line_end(self, expected: str = "the end of the line") -> None:
         """Take the end of a line or of the text."""
-        if self.token.kind not in ("newline", "end"):
-            raise self.unexpected(expected)
-        self.take()
+        self.expect_kind(expected, "newline", "end")
 
     def skip_newlines(self) -> bool:
         """Go to the next token that is not a newline; tell whether there is one."""
@@ -112,45 +71,46 @@ class Cursor:
             self.take()
         return self.token.kind != "end"
 
-    def unexpected(self, expected: str) -> ParseError:
-        """Build the error for the token here."""
-        hint = ""
-        if self.token.text == '"':
-            hint = "; a text in double quotes ends on its line"
-        elif self.token.kind == "sign" and not (self.token.text.isascii() and self.token.text.isprintable()):
-            hint = "; a name with such a character stands in double quotes"
-        return self.error(f"found {self.token}, expected {expected}{hint}")
+    def take_constant(self) -> str:
+        """Take a name, a numeral or a text in double quotes and return what it names."""
+        token = self.expect_kind("a name, a number or a text in double quotes", "name", "number", "string")
+        return token.text[1:-1] if token.kind == "string" else token.text
 
-    def error(self, message: str, offset: int | None = None) -> ParseError:
-        """Build an error at an offset, or at the token here."""
-        place = self.token.offset if offset is None else offset
-        line, start = self.text.count("\n", 0, place) + 1, self.text.rfind("\n", 0, place) + 1
-        return ParseError(message, file=self.file, line=line, column=place - start + 1)
+    def hint(self) -> str:
+        """Say what double quotes are for, where that may be the matter."""
+        kind, text, _ = self.token
+        if text == '"':
+            return "; a text in double quotes ends on its line"
+        if kind == "sign" and not (text.isascii() and text.isprintable()):
+            return "; a name with such a character stands in double quotes"
+        return ""
 
 
-def read_declaration(cursor: Cursor) -> PredicateDeclaration:
+def read_declaration(cursor: MarkovCursor) -> PredicateDeclaration:
     """Read ``Friends(person, person)`` to the end of its line."""
-    name = cursor.name("the name of a predicate")
-    types: list[str] = []
-    cursor.expect("(")
-    while not types or cursor.expect(",", ")").text == ",":
+    name = cursor.take_name("the name of a predicate")
+
+    def take_type() -> str:
         offset = cursor.token.offset
-        types.append(cursor.name("the name of a type"))
-        if types[-1] == NUMBER_TYPE:
+        type_name = cursor.take_name("the name of a type")
+        if type_name == NUMBER_TYPE:
             raise cursor.error(
                 f"the type '{NUMBER_TYPE}' would make its arguments numbers, and here all are names; rename it", offset
             )
         if cursor.token.text == "!":
             raise cursor.error(
-                f"'{types[-1]}!' (exclusive and exhaustive values) is not supported; in a .rules file a multi-class "
+                f"'{type_name}!' (exclusive and exhaustive values) is not supported; in a .rules file a multi-class "
                 f"predicate says it: predicate {name}(…) in {{…}}."
             )
-    cursor.end_of_line()
+        return type_name
+
+    types = cursor.take_list(take_type)
+    cursor.take_line_end()
     return PredicateDeclaration(name, tuple(types))
 
 
 def add_ground_atoms(
-    cursor: Cursor, builder: KnowledgeBaseBuilder, known: Mapping[str, PredicateDeclaration] | None, *, split: str
+    cursor: MarkovCursor, builder: KnowledgeBaseBuilder, known: Mapping[str, PredicateDeclaration] | None, *, split: str
 ) -> None:
     """Add a text's ground atoms, one a line: true, false with ``!``, and with ``?`` unknown, which names entities only.
 
@@ -166,39 +126,28 @@ def add_ground_atoms(
             types = (ENTITY_TYPE,) * len(args) if known is None else known[name].types
             if len(types) != len(args):
                 raise DataError(f"{name} has {len(types)} arguments, got {len(args)}")
-            for arg, kind in zip(args, types, strict=True):
-                builder.entity(arg, type=kind)
+            for arg, type_name in zip(args, types, strict=True):
+                builder.entity(arg, type=type_name)
         except RulewrightError as error:
             raise cursor.error(str(error), offset) from None
 
 
-def _ground_atoms(cursor: Cursor) -> Iterator[tuple[int, str, str, list[str]]]:
+def _ground_atoms(cursor: MarkovCursor) -> Iterator[tuple[int, str, str, list[str]]]:
     while cursor.skip_newlines():
         offset = cursor.token.offset
-        if found := _GROUND_ATOM.match(cursor.text, offset):
-            while found:
-                sign, name, inner = found.groups()
+        if match := _GROUND_ATOM.match(cursor.text, offset):
+            while match:
+                sign, name, inner = match.groups()
                 yield offset, sign, name, inner.replace(" ", "").split(",")
-                offset = found.end()
-                found = _GROUND_ATOM.match(cursor.text, offset)
+                offset = match.end()
+                match = _GROUND_ATOM.match(cursor.text, offset)
             cursor.move(offset)
             continue
         mark = cursor.accept("!", "?")
-        name = cursor.name("an atom such as Friends(Anna, Bob)")
-        args: list[str] = []
-        cursor.expect("(")
-        while not args or cursor.expect(",", ")").text == ",":
-            args.append(read_constant(cursor))
-        cursor.end_of_line()
+        name = cursor.take_name("an atom such as Friends(Anna, Bob)")
+        args = cursor.take_list(cursor.take_constant)
+        cursor.take_line_end()
         yield offset, mark.text if mark else "", name, args
-
-
-def read_constant(cursor: Cursor) -> str:
-    """Take a name, a numeral or a text in double quotes and return what it names."""
-    if cursor.token.kind not in ("name", "number", "string"):
-        raise cursor.unexpected("a name, a number or a text in double quotes")
-    token = cursor.take()
-    return token.text[1:-1] if token.kind == "string" else token.text
 
 
 QUANTIFIERS = {"FORALL": "all", "Forall": "all", "forall": "all", "EXIST": "some", "Exist": "some", "exist": "some"}
@@ -229,7 +178,11 @@ class FormulaReader:
     """
 
     def __init__(
-        self, cursor: Cursor, *, is_constant: Callable[[str], bool], known: Mapping[str, PredicateDeclaration] | None
+        self,
+        cursor: MarkovCursor,
+        *,
+        is_constant: Callable[[str], bool],
+        known: Mapping[str, PredicateDeclaration] | None,
     ) -> None:
         self._cursor = cursor
         self._is_constant = is_constant
@@ -256,9 +209,9 @@ class FormulaReader:
         self._stars = self._depth = self._arrows = 0
         while QUANTIFIERS.get(self._cursor.token.text) == "all":  # free variables are universal anyway
             self._cursor.take()
-            self._cursor.name("a variable")
+            self._cursor.take_name("a variable")
             while self._cursor.accept(","):
-                self._cursor.name("a variable")
+                self._cursor.take_name("a variable")
         return self._equivalence()
 
     def _accept(self, *operators: str) -> bool:
@@ -344,16 +297,16 @@ class FormulaReader:
     def _atom(self) -> Atom:
         cursor = self._cursor
         offset = cursor.token.offset
-        name = cursor.name("an atom such as Smokes(x)")
+        name = cursor.take_name("an atom such as Smokes(x)")
         if self._known is not None and name not in self._known:
             raise cursor.error(str(unknown_name("predicate", name, self._known)), offset)
-        cursor.expect("(")
-        terms: list[Term] = []
-        while not terms or cursor.expect(",", ")").text == ",":
-            terms.append(self._term("a variable, a name, a number or a text in double quotes"))
-            if cursor.token.text == "(":
-                raise cursor.error("functions are not supported; use a predicate with one argument more")
-        return Atom(name, tuple(terms))
+        return Atom(name, tuple(cursor.take_list(self._argument)))
+
+    def _argument(self) -> Term:
+        term = self._term("a variable, a name, a number or a text in double quotes")
+        if self._cursor.token.text == "(":
+            raise self._cursor.error("functions are not supported; use a predicate with one argument more")
+        return term
 
     def _term(self, expected: str) -> Term:
         cursor = self._cursor
@@ -361,7 +314,7 @@ class FormulaReader:
         if cursor.token.kind not in ("name", "number", "string") or (plus and cursor.token.kind != "name"):
             raise cursor.unexpected("a variable" if plus else expected)
         if cursor.token.kind != "name" or self._is_constant(cursor.token.text):
-            return Symbol(read_constant(cursor))
+            return Symbol(cursor.take_constant())
         name = cursor.take().text
         if name not in self._variables:
             upper = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -380,9 +333,9 @@ def constants_by_type(rules: RuleSet) -> Iterator[tuple[str, str]]:
     >>> list(constants_by_type(rules))
     [('city', 'Rome'), ('city', 'italy')]
     """
-    types = {each.name: each.types for each in rules.predicates}
+    types = {declaration.name: declaration.types for declaration in rules.predicates}
     for statement in rules.formulas:
         for atom in filter(None, map(atom_of, units(statement.formula))):
-            for term, kind in zip(atom.args, types.get(str(atom.predicate), ()), strict=False):
+            for term, type_name in zip(atom.args, types.get(str(atom.predicate), ()), strict=False):
                 if isinstance(term, Symbol):
-                    yield kind, term.name
+                    yield type_name, term.name

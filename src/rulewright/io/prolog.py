@@ -21,12 +21,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder, Value
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
+from rulewright.io.cursor import Cursor
 from rulewright.io.formats import refuse_all_but_true_facts
 from rulewright.logic import (
     And,
@@ -51,13 +51,6 @@ from rulewright.logic.terms import Comparator
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _ESCAPED = r"\\x[0-9a-fA-F]+\\|\\[0-7]+\\|\\(?:.|\n)"
-_TOKEN = re.compile(
-    rf"""(?P<stop>\.(?=\s|%|\Z))|(?P<quoted>'(?:''|{_ESCAPED}|[^'\\\n])*+')|(?P<string>"(?:""|{_ESCAPED}|[^"\\\n])*+")
-    |(?P<number>{_NUMBER})|(?P<variable>[A-Z_]\w*)|(?P<word>[^\W\d_]\w*)
-    |(?P<sign>:-|<-|::|\\\+|=<|>=|=:=|=\\=|\\==|==|\\=|[(),;|<>=!{{}}\[\]:+\-]|.)|(?P<end>\Z)""",
-    re.VERBOSE | re.DOTALL,
-)
-_GAP = re.compile(r"(?:\s|%[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _BARE = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "s": " "}
 _ESCAPE = re.compile(
@@ -68,44 +61,37 @@ _TO_ESCAPE = re.compile(r"[\\'\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-
 _HALF = re.compile(r"[\ud800-\udfff]")
 
 
-class Token(NamedTuple):
-    """A piece of a program."""
-
-    kind: str
-    text: str
-    offset: int
-
-
-def atom(name: str) -> str:
+def quote_atom(name: str) -> str:
     r"""Write a name as a Prolog atom.
 
-    >>> print(atom("ann"), atom("P17"), atom("it's"), atom("a\nb"))
+    >>> print(quote_atom("ann"), quote_atom("P17"), quote_atom("it's"), quote_atom("a\nb"))
     ann 'P17' 'it\'s' 'a\x0a\b'
     """
     if _BARE.match(name):
         return name
     if _HALF.search(name):
         raise DataError(f"Prolog cannot write the name {name!r}: it holds half of a character")
-    return "'" + _TO_ESCAPE.sub(lambda found: _escaped(found.group()), name) + "'"
+    return "'" + _TO_ESCAPE.sub(_escape, name) + "'"
 
 
-def _escaped(character: str) -> str:
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
     return f"\\{character}" if character in "\\'" else f"\\x{ord(character):02x}\\"
 
 
-def unquoted(text: str) -> str:
+def unquote(text: str) -> str:
     r"""Return the name that a quoted atom or a string stands for.
 
-    >>> unquoted(r"'it''s \x1f600\ \'x\''")
+    >>> unquote(r"'it''s \x1f600\ \'x\''")
     "it's 😀 'x'"
     """
     mark = text[0]
 
-    def meaning(found: re.Match[str]) -> str:
-        whole = found.group()
+    def read_escape(match: re.Match[str]) -> str:
+        whole = match.group()
         if whole in ("''", '""'):
             return mark if whole[0] == mark else whole
-        hexadecimal, four, eight, octal, continued, letter = found.groups()
+        hexadecimal, four, eight, octal, continued, letter = match.groups()
         digits = hexadecimal or four or eight
         if digits or octal:
             code = int(digits, 16) if digits else int(octal, 8)
@@ -120,117 +106,81 @@ def unquoted(text: str) -> str:
             return letter
         raise DataError(f"unknown escape {whole} in a quoted name")
 
-    return _ESCAPE.sub(meaning, text[1:-1])
+    return _ESCAPE.sub(read_escape, text[1:-1])
 
 
-class Cursor:
-    """Walks over the tokens of a program."""
-
-    def __init__(self, text: str, *, file: str | None) -> None:
-        self.text, self.file = text.removeprefix("\ufeff"), file
-        self.position = 0
-        self.token = self._next()
-
-    def _next(self) -> Token:
-        gap = _GAP.match(self.text, self.position)
-        start = gap.end() if gap else self.position
-        if self.text.startswith("/*", start):
-            self.token = Token("sign", "/*", start)
-            raise self.error("a comment that does not end; close it with */")
-        found = _TOKEN.match(self.text, start)
-        assert found is not None and found.lastgroup is not None
-        return Token(found.lastgroup, found.group(), start)
+class _PrologCursor(Cursor):
+    tokens = re.compile(
+        rf"""(?P<stop>\.(?=\s|%|\Z))|(?P<quoted>'(?:''|{_ESCAPED}|[^'\\\n])*+')
+        |(?P<string>"(?:""|{_ESCAPED}|[^"\\\n])*+")
+        |(?P<number>{_NUMBER})|(?P<variable>[A-Z_]\w*)|(?P<word>[^\W\d_]\w*)
+        |(?P<sign>:-|<-|::|\\\+|=<|>=|=:=|=\\=|\\==|==|\\=|[(),;|<>=!{{}}\[\]:+\-]|.)|(?P<end>\Z)""",
+        re.VERBOSE | re.DOTALL,
+    )
+    gap = re.compile(r"(?:\s|%[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
     def move(self, offset: int) -> None:
-        """Go on reading at an offset."""
-        self.position = offset
-        self.token = self._next()
+        super().move(offset)
+        if self.text.startswith("/*", self.token.offset):
+            raise self.error("a comment that does not end; close it with */")
 
-    def take(self) -> Token:
-        """Return the token here and go to the next."""
-        token = self.token
-        self.move(token.offset + len(token.text))
-        return token
-
-    def accept(self, *texts: str) -> Token | None:
-        """Take the token here if it is one of these signs."""
-        return self.take() if self.token.text in texts and self.token.kind in ("sign", "word") else None
-
-    def expect(self, *texts: str) -> Token:
-        """Take the token here, which must be one of these signs."""
-        found = self.accept(*texts)
-        if found is None:
-            raise self.unexpected(" or ".join(map(repr, texts)))
-        return found
-
-    def unexpected(self, expected: str) -> ParseError:
-        """Build the error for the token here."""
-        kind, text, _ = self.token
-        found = "the end of the text" if kind == "end" else repr(text if len(text) <= 30 else text[:29] + "…")
-        hint = "; a quoted name ends on the line it starts on" if text in ("'", '"') else ""
-        return self.error(f"found {found}, expected {expected}{hint}")
-
-    def error(self, message: str, offset: int | None = None) -> ParseError:
-        """Build an error at an offset, or at the token here."""
-        place = self.token.offset if offset is None else offset
-        line, start = self.text.count("\n", 0, place) + 1, self.text.rfind("\n", 0, place) + 1
-        return ParseError(message.replace("\n", "\\n"), file=self.file, line=line, column=place - start + 1)
+    def hint(self) -> str:
+        return "; a quoted name ends on the line it starts on" if self.token.text in ("'", '"') else ""
 
 
-_WRITTEN: dict[Comparator, str] = {"<": "<", "<=": "=<", ">": ">", ">=": ">=", "=": "==", "!=": "\\=="}
+_WRITTEN_OPERATORS: dict[Comparator, str] = {"<": "<", "<=": "=<", ">": ">", ">=": ">=", "=": "==", "!=": "\\=="}
 
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
     """Write the true facts of one world as a Prolog program; what it cannot say is refused."""
     refuse_all_but_true_facts(kb, "a Prolog program")
-    lines = [f"{_head(name, map(_constant, args))}.\n" for name, args in kb.facts()]
+    lines = [f"{_write_atom(name, map(_write_constant, args))}.\n" for name, args in kb.facts()]
     write_text(path, "".join(lines) or "% no facts\n")
 
 
 def write_rules(rules: RuleSet, path: str | os.PathLike[str]) -> None:
     """Write rules as a Prolog program; formulas with weights, templates and classes are refused."""
-    write_text(path, "".join(f"{_clause(statement)}\n" for statement in rules) or "% no rules\n")
+    write_text(path, "".join(f"{_write_clause(statement)}\n" for statement in rules) or "% no rules\n")
 
 
-def _constant(value: Value) -> str:
+def _write_constant(value: Value) -> str:
     if isinstance(value, str):
-        return atom(value)
+        return quote_atom(value)
     if not math.isfinite(value):
         raise DataError(f"Prolog cannot write the number {value}")
-    return _numeral(value)
+    return _write_numeral(value)
 
 
-def _numeral(value: int | float) -> str:
+def _write_numeral(value: int | float) -> str:
     """Write a number with a point before an exponent, as ISO Prolog asks: 1e22 is 1.0e22."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= 2.0**53 and write_number(value) != "-0.0":
         value = int(value)
-    text = write_number(value)
-    return re.sub(r"^(-?\d+)e", r"\1.0e", text)
+    return re.sub(r"^(-?\d+)e", r"\1.0e", write_number(value))
 
 
-def _head(name: str, args: Iterator[str] | map[str]) -> str:
-    return f"{atom(name)}({', '.join(args)})"
+def _write_atom(name: str, args: Iterable[str]) -> str:
+    return f"{quote_atom(name)}({', '.join(args)})"
 
 
-def _clause(statement: Statement) -> str:
+def _write_clause(statement: Statement) -> str:
     if not isinstance(statement, Rule):
         raise DataError(f"Prolog has rules and no formulas with weights or templates, so it cannot say: {statement}")
     try:
-        bodies = [", ".join(map(_literal, _in_order(body))) for body in statement.alternatives()]
-        head = _unit(statement.head)
+        bodies = [", ".join(map(_write_literal, _order_literals(body))) for body in statement.alternatives()]
+        head = _write_unit(statement.head)
     except DataError as error:
         raise DataError(f"{error}, so this cannot be written: {statement}") from None
-    confidence = "" if statement.confidence == 1 else f"{_numeral(statement.confidence)}::"
+    confidence = "" if statement.confidence == 1 else f"{_write_numeral(statement.confidence)}::"
     return f"{confidence}{head} :- {' ; '.join(bodies)}."
 
 
-def _in_order(body: tuple[Literal, ...]) -> list[Literal]:
+def _order_literals(body: tuple[Literal, ...]) -> list[Literal]:
     """Put each negation and comparison behind the atoms that bind its variables, and change nothing else."""
     waiting = list(body)
     bound: set[Term] = set()
     ordered: list[Literal] = []
     while waiting:
-        ready = next(each for each in waiting if _binds(each) or set(_variables(each)) <= bound)
+        ready = next(literal for literal in waiting if _binds(literal) or _variables(literal) <= bound)
         waiting.remove(ready)
         ordered.append(ready)
         if _binds(ready):
@@ -242,41 +192,41 @@ def _binds(literal: Literal) -> bool:
     return literal.positive and not isinstance(literal.unit, Comparison)
 
 
-def _variables(literal: Literal) -> list[Term]:
-    return [term for term in literal.unit.args if isinstance(term, Variable)]
+def _variables(literal: Literal) -> set[Term]:
+    return {term for term in literal.unit.args if isinstance(term, Variable)}
 
 
-def _literal(literal: Literal) -> str:
+def _write_literal(literal: Literal) -> str:
     unit = literal.unit
     if isinstance(unit, Comparison):
-        left, right = map(_term, unit.args)
-        kinds = {type(term) for term in unit.args}
-        operator = _WRITTEN[unit.operator]
-        if unit.operator in ("=", "!=") and Number in kinds and Symbol not in kinds:
+        left, right = map(_write_term, unit.args)
+        classes = {type(term) for term in unit.args}
+        operator = _WRITTEN_OPERATORS[unit.operator]
+        if unit.operator in ("=", "!=") and Number in classes and Symbol not in classes:
             operator = "=:=" if unit.operator == "=" else "=\\="
         return f"{left} {operator} {right}"
-    return _unit(unit) if literal.positive else f"\\+ {_unit(unit)}"
+    return _write_unit(unit) if literal.positive else f"\\+ {_write_unit(unit)}"
 
 
-def _unit(unit: Head) -> str:
+def _write_unit(unit: Head) -> str:
     if isinstance(unit, Membership):
         raise DataError("Prolog has no classes")
-    return _head(str(unit.predicate), map(_term, unit.args))
+    return _write_atom(str(unit.predicate), map(_write_term, unit.args))
 
 
-def _term(term: Term) -> str:
+def _write_term(term: Term) -> str:
     match term:
         case Variable(name):
             return name
         case Symbol(name):
-            return atom(name)
+            return quote_atom(name)
         case Number(value):
-            return _numeral(value)
+            return _write_numeral(value)
 
 
-__all__ = ["parse", "parse_rules", "read", "read_rules", "write", "write_rules"]
+# Reading
 
-_READ: dict[str, Comparator] = {
+_READ_OPERATORS: dict[str, Comparator] = {
     **{"<": "<", "=<": "<=", ">": ">", ">=": ">="},
     **{"=:=": "=", "==": "=", "=": "=", "=\\=": "!=", "\\==": "!=", "\\=": "!="},
 }
@@ -304,7 +254,7 @@ def parse(text: str, *, file: str | None = None) -> KnowledgeBase:
     [('ann', 'Bob Lee')]
     """
     builder = KnowledgeBaseBuilder()
-    reader = _Reader(text, file)
+    reader = _PrologReader(text, file)
     for offset, clause in reader.clauses(builder):
         if isinstance(clause, Atom):
             try:
@@ -320,7 +270,7 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     >>> print(parse_rules(r"0.9::p(X) :- q(X, Y), \+ r(Y), Y \= ann."), end="")
     0.9 :: p(X) :- q(X, Y), !r(Y), Y != ann.
     """
-    rules = [clause for _, clause in _Reader(text, file).clauses(None) if isinstance(clause, Rule)]
+    rules = [clause for _, clause in _PrologReader(text, file).clauses(None) if isinstance(clause, Rule)]
     try:
         return RuleSet(rules)
     except DataError as error:
@@ -333,28 +283,29 @@ def _value(term: Term) -> Value:
     return term.name if isinstance(term, Symbol) else term.value
 
 
-class _Reader:
+class _PrologReader:
     """Reads clauses: a fact as its atom, a rule as a rule."""
 
     def __init__(self, text: str, file: str | None) -> None:
-        self.cursor = Cursor(text, file=file)
+        self.cursor = _PrologCursor(text, file=file)
         self._fresh = 0
         self._taken = set(re.findall(r"_\w+", text))
 
     def clauses(self, facts: KnowledgeBaseBuilder | None) -> Iterator[tuple[int, Atom | Rule]]:
-        """Yield each clause with its place; plain facts go into ``facts``, where it is given, without a stop here."""
+        """Yield each clause with its offset; plain facts go into ``facts``, where it is given, without a stop here."""
         cursor = self.cursor
         while True:
-            position = cursor.token.offset
-            while plain := _PLAIN.match(cursor.text, position):
-                name, *args = (each[1:-1] if each[0] == "'" else each for each in (plain[1], *_TERMS.findall(plain[2])))
+            offset = cursor.token.offset
+            while plain := _PLAIN.match(cursor.text, offset):
+                terms = (plain[1], *_TERMS.findall(plain[2]))
+                name, *args = (term[1:-1] if term[0] == "'" else term for term in terms)
                 try:
                     if facts is not None:
                         facts.add(name, args)
                 except DataError as error:
-                    raise cursor.error(str(error), position) from None
-                position = plain.end()
-            cursor.move(position)
+                    raise cursor.error(str(error), offset) from None
+                offset = plain.end()
+            cursor.move(offset)
             if cursor.token.kind == "end":
                 return
             offset = cursor.token.offset
@@ -380,12 +331,12 @@ class _Reader:
         self._fresh = 0
         head = self._atom("a fact or a rule such as p(X) :- q(X).")
         if not cursor.accept(":-", "<-"):
-            self._stop("':-' or '.'")
+            self.cursor.expect_kind("':-' or '.'", "stop")
             if confidence is not None:
                 raise cursor.error("a fact with a probability; facts here are certain: leave it out", start)
             return head
         body = self._disjunction()
-        self._stop("',', ';' or '.'")
+        self.cursor.expect_kind("',', ';' or '.'", "stop")
         parts = body.parts if isinstance(body, And) else (body,)
         return Rule(head, parts, 1.0 if confidence is None else confidence)
 
@@ -395,12 +346,7 @@ class _Reader:
             raise self.cursor.unexpected(f"a directive that only announces predicates ({', '.join(_ANNOUNCING)})")
         while self.cursor.token.kind not in ("stop", "end"):
             self.cursor.take()
-        self._stop("'.'")
-
-    def _stop(self, expected: str) -> None:
-        if self.cursor.token.kind != "stop":
-            raise self.cursor.unexpected(expected)
-        self.cursor.take()
+        self.cursor.expect_kind("'.'", "stop")
 
     def _disjunction(self) -> Formula:
         parts = [self._conjunction()]
@@ -416,10 +362,7 @@ class _Reader:
 
     def _part(self) -> Formula:
         cursor = self.cursor
-        if cursor.accept("\\+"):
-            return Not(self._part())
-        if cursor.token.text == "not" and cursor.token.kind == "word":
-            cursor.take()
+        if cursor.accept("\\+", "not"):
             return Not(self._part())
         if cursor.accept("("):
             inner = self._disjunction()
@@ -436,23 +379,18 @@ class _Reader:
             cursor.move(offset)
         left = self._term()
         operator = cursor.token.text
-        if operator not in _READ:
-            raise cursor.unexpected(f"a comparison ({' '.join(_READ)}) or an atom with arguments")
+        if operator not in _READ_OPERATORS:
+            raise cursor.unexpected(f"a comparison ({' '.join(_READ_OPERATORS)}) or an atom with arguments")
         cursor.take()
-        return Comparison(_READ[operator], left, self._term())
+        return Comparison(_READ_OPERATORS[operator], left, self._term())
 
     def _atom(self, expected: str) -> Atom:
         cursor = self.cursor
-        if cursor.token.kind not in ("word", "quoted"):
-            raise cursor.unexpected(expected)
-        name = cursor.take()
+        name = cursor.expect_kind(expected, "word", "quoted")
         if cursor.token.text != "(":
             raise cursor.unexpected("'(': a predicate needs arguments")
-        cursor.take()
-        args = [self._term()]
-        while cursor.expect(",", ")").text == ",":
-            args.append(self._term())
-        return Atom(unquoted(name.text) if name.kind == "quoted" else name.text, tuple(args))
+        args = cursor.take_list(self._term)
+        return Atom(unquote(name.text) if name.kind == "quoted" else name.text, tuple(args))
 
     def _term(self) -> Term:
         cursor = self.cursor
@@ -460,7 +398,7 @@ class _Reader:
         kind, text, offset = cursor.token
         if kind == "number":
             cursor.take()
-            return Number(_figure(text, negative is not None and negative.text == "-"))
+            return Number(_read_number(text, negative is not None and negative.text == "-"))
         if negative is not None or kind not in ("word", "quoted", "string", "variable"):
             raise cursor.unexpected("a name, a number or a variable")
         cursor.take()
@@ -468,7 +406,7 @@ class _Reader:
             raise cursor.error(f"{text}(…) is a structure; arguments here are names and numbers", offset)
         if kind == "variable" or text[0].isupper():
             return self._variable(text)
-        return Symbol(unquoted(text) if kind != "word" else text)
+        return Symbol(unquote(text) if kind != "word" else text)
 
     def _variable(self, text: str) -> Variable:
         if text != "_":
@@ -482,7 +420,7 @@ class _Reader:
         return Variable(name)
 
 
-def _figure(text: str, negative: bool) -> int | float:
+def _read_number(text: str, negative: bool) -> int | float:
     value = int(text) if text.isdecimal() and len(text) <= 400 else float(text)
     if not math.isfinite(value):
         raise DataError(f"{text[:30]} is too large for a number")

@@ -13,7 +13,6 @@ import math
 import os
 from collections.abc import Iterable
 from itertools import compress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -23,7 +22,7 @@ from rulewright.data import ENTITY_TYPE, KnowledgeBase
 from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, MissingExtraError, ParseError
 from rulewright.files import read_bytes, write_text
-from rulewright.io.formats import refuse_all_but_true_facts
+from rulewright.io.formats import plain_suffix, refuse_all_but_true_facts
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
 BASE = "urn:rulewright:"
@@ -45,8 +44,7 @@ def read(path: str | os.PathLike[str], *, base: str = BASE) -> KnowledgeBase:
     ([('ann', 42.0)], [('ann', 'bob')])
     """
     oxigraph = _oxigraph()
-    plain = Path(os.fspath(path).removesuffix(".gz")).suffix
-    format = oxigraph.RdfFormat.N_TRIPLES if plain == ".nt" else oxigraph.RdfFormat.TURTLE
+    format = oxigraph.RdfFormat.N_TRIPLES if plain_suffix(path) == ".nt" else oxigraph.RdfFormat.TURTLE
     try:
         triples = [*oxigraph.parse(read_bytes(path), format=format)]
     except SyntaxError as error:
@@ -61,9 +59,7 @@ def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, base: str = BASE) 
     """Write the facts of a graph: N-Triples, or Turtle where the name ends in ``.ttl``."""
     oxigraph = _oxigraph()
     refuse_all_but_true_facts(kb, "an RDF file", "e[en]")
-    format = oxigraph.RdfFormat.N_TRIPLES
-    if Path(os.fspath(path).removesuffix(".gz")).suffix == ".ttl":
-        format = oxigraph.RdfFormat.TURTLE
+    format = oxigraph.RdfFormat.TURTLE if plain_suffix(path) == ".ttl" else oxigraph.RdfFormat.N_TRIPLES
     terms = {label: _term(label, oxigraph, base) for domain in kb.domains.values() for label in domain.labels}
     triples = []
     for declaration in kb.predicates.values():
@@ -72,11 +68,9 @@ def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, base: str = BASE) 
             subject = terms[head]
             if isinstance(subject, oxigraph.Literal):
                 raise DataError(f"a literal is no subject in RDF, got {declaration.name}({head}, …)")
-            triples.append(
-                oxigraph.Triple(subject, relation, terms[tail] if isinstance(tail, str) else _figure(tail, oxigraph))
-            )
-    content = oxigraph.serialize(triples, format=format)
-    write_text(path, content.decode())
+            value = terms[tail] if isinstance(tail, str) else _number_literal(tail, oxigraph)
+            triples.append(oxigraph.Triple(subject, relation, value))
+    write_text(path, oxigraph.serialize(triples, format=format).decode())
 
 
 def _oxigraph() -> Any:
@@ -88,36 +82,38 @@ def _oxigraph() -> Any:
 
 
 def _knowledge_base(triples: Iterable[Any], oxigraph: Any, base: str) -> KnowledgeBase:
-    known: dict[Any, int] = {}
+    terms: dict[Any, int] = {}
     relations: dict[Any, int] = {}
     rows = [
-        (relations.setdefault(each.predicate, len(relations)), known.setdefault(each.subject, len(known)),
-         known.setdefault(each.object, len(known)))
-        for each in triples
+        (relations.setdefault(triple.predicate, len(relations)), terms.setdefault(triple.subject, len(terms)),
+         terms.setdefault(triple.object, len(terms)))
+        for triple in triples
     ]  # fmt: skip
     relation, head, tail = np.array(rows, dtype=np.int64).T
-    numbers = np.array([_number(term, oxigraph) for term in known])
-    names = [_relation_name(each, base) for each in relations]
-    of_numbers = np.ones(len(names), dtype=bool)
-    of_numbers[relation[np.isnan(numbers[tail])]] = False
-    used = np.zeros(len(known), dtype=bool)
-    used[head] = True
-    used[tail[~of_numbers[relation]]] = True
-    place = np.cumsum(used) - 1
-    labels = [_label(term, oxigraph, base) for term in compress(known, used)]
+    numbers = np.array([_read_number(term, oxigraph) for term in terms])
+    names = [_strip_base(str(node.value), base) for node in relations]
+    has_numbers = np.ones(len(names), dtype=bool)
+    has_numbers[relation[np.isnan(numbers[tail])]] = False
+    is_entity = np.zeros(len(terms), dtype=bool)
+    is_entity[head] = True
+    is_entity[tail[~has_numbers[relation]]] = True
+    entity_indices = (np.cumsum(is_entity) - 1).astype(np.int32)
+    labels = [
+        _strip_base(str(term.value), base) if isinstance(term, oxigraph.NamedNode) else str(term)
+        for term in compress(terms, is_entity)
+    ]
     if len(set(labels)) < len(labels):
         raise DataError(f"two terms below {base} would have the same name; give another base")
     predicates, columns = [], {}
-    for number, name in enumerate(names):
-        rows_here = relation == number
-        kind = NUMBER_TYPE if of_numbers[number] else ENTITY_TYPE
-        predicates.append(PredicateDeclaration(name, (ENTITY_TYPE, kind)))
-        ends = numbers[tail[rows_here]] if of_numbers[number] else place[tail[rows_here]].astype(np.int32)
-        columns[name] = [place[head[rows_here]].astype(np.int32), ends]
+    for relation_index, name in enumerate(names):
+        heads, tails = head[relation == relation_index], tail[relation == relation_index]
+        tail_type, values = (NUMBER_TYPE, numbers) if has_numbers[relation_index] else (ENTITY_TYPE, entity_indices)
+        predicates.append(PredicateDeclaration(name, (ENTITY_TYPE, tail_type)))
+        columns[name] = [entity_indices[heads], values[tails]]
     return KnowledgeBase.from_columns(lay_out_domains([(ENTITY_TYPE, labels, None)]), predicates, columns)
 
 
-def _number(term: Any, oxigraph: Any) -> float:
+def _read_number(term: Any, oxigraph: Any) -> float:
     """Return the value of a numeral, NaN for any other term and where a double cannot hold it."""
     if not isinstance(term, oxigraph.Literal) or term.datatype.value not in _INTEGERS | _REALS:
         return math.nan
@@ -129,15 +125,7 @@ def _number(term: Any, oxigraph: Any) -> float:
     return value if exact and math.isfinite(value) else math.nan
 
 
-def _relation_name(node: Any, base: str) -> str:
-    return _below(str(node.value), base)
-
-
-def _label(term: Any, oxigraph: Any, base: str) -> str:
-    return _below(str(term.value), base) if isinstance(term, oxigraph.NamedNode) else str(term)
-
-
-def _below(iri: str, base: str) -> str:
+def _strip_base(iri: str, base: str) -> str:
     return unquote(iri.removeprefix(base)) if iri.startswith(base) else iri
 
 
@@ -147,9 +135,9 @@ def _term(label: str, oxigraph: Any, base: str) -> Any:
         try:
             subject = oxigraph.NamedNode(BASE)
             text = f"{subject} {subject} {label} ."
-            (found,) = oxigraph.parse(text, format=oxigraph.RdfFormat.N_TRIPLES)
-            if str(found.object) == label:
-                return found.object
+            (triple,) = oxigraph.parse(text, format=oxigraph.RdfFormat.N_TRIPLES)
+            if str(triple.object) == label:
+                return triple.object
         except (SyntaxError, ValueError):
             pass
     return _iri(label, oxigraph, base)
@@ -171,7 +159,7 @@ def _iri(label: str, oxigraph: Any, base: str) -> Any:
         raise DataError(f"base must be an IRI such as {BASE}, got {base!r}: {error}") from None
 
 
-def _figure(value: float, oxigraph: Any) -> Any:
+def _number_literal(value: float, oxigraph: Any) -> Any:
     if not math.isfinite(value):
         raise DataError(f"only finite numbers can be written, got {value}")
     if value.is_integer() and abs(value) <= 2.0**53:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rulewright.checks import Whole, check_parameter
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import read_text
@@ -60,7 +61,7 @@ class Scene:
     relations: tuple[SceneRelation, ...] = ()
 
     def __post_init__(self) -> None:
-        if len({each.id for each in self.objects}) != len(self.objects):
+        if len({thing.id for thing in self.objects}) != len(self.objects):
             raise DataError(f"image {self.name!r} has two objects with one id")
         for relation in self.relations:
             if not (0 <= relation.subject < len(self.objects) and 0 <= relation.object < len(self.objects)):
@@ -75,8 +76,8 @@ class _Draft:
     positions: dict[str, int] = field(default_factory=dict)
     relations: list[SceneRelation] = field(default_factory=list)
 
-    def add(self, found: SceneObject, key: str) -> int:
-        self.objects[key] = found
+    def add(self, thing: SceneObject, key: str) -> int:
+        self.objects[key] = thing
         return self.positions.setdefault(key, len(self.positions))
 
     def scene(self, name: str, split: str) -> Scene:
@@ -89,24 +90,25 @@ def read_tidy(path: str | os.PathLike[str], relations_path: str | os.PathLike[st
     The first line names the columns: ``split image object_id class`` and, as far as boxes are known,
     ``ymin ymax xmin xmax``; ``split image subject_id predicate object_id``.
     """
+    objects_path = Path(path)
     if relations_path is None:
-        objects_path, relations_path = _table(path, "objects"), _table(path, "relations")
-    else:
-        objects_path = Path(path)
+        if not objects_path.is_dir():
+            raise FileError(f"cannot read {objects_path}: no such folder; give a folder, or objects and relations")
+        objects_path, relations_path = _member(path, "objects", ".tsv"), _member(path, "relations", ".tsv")
     drafts: dict[tuple[str, str], _Draft] = {}
     file = os.fspath(objects_path)
-    for line, row in _rows(objects_path, OBJECT_COLUMNS, BOX_COLUMNS):
+    for line, row in _read_rows(objects_path, OBJECT_COLUMNS, BOX_COLUMNS):
         draft = drafts.setdefault((row["split"], row["image"]), _Draft())
         key = row["object_id"]
         if key in draft.objects:
             raise ParseError(
                 f"image {row['image']!r} has a second object {key!r}; ids must differ", file=file, line=line
             )
-        draft.add(SceneObject(key, row["class"], _tidy_box(row, file, line)), key)
+        draft.add(SceneObject(key, row["class"], _read_tidy_box(row, file, line)), key)
     file = os.fspath(relations_path)
-    for line, row in _rows(relations_path, RELATION_COLUMNS):
-        found = drafts.get((row["split"], row["image"]))
-        if found is None:
+    for line, row in _read_rows(relations_path, RELATION_COLUMNS):
+        scene = drafts.get((row["split"], row["image"]))
+        if scene is None:
             raise ParseError(
                 f"image {row['image']!r} of split {row['split']!r} has no objects in {objects_path}",
                 file=file,
@@ -114,19 +116,13 @@ def read_tidy(path: str | os.PathLike[str], relations_path: str | os.PathLike[st
             )
         ends = []
         for column in ("subject_id", "object_id"):
-            if row[column] not in found.positions:
+            if row[column] not in scene.positions:
                 raise ParseError(
                     f"{column} is {row[column]!r} but image {row['image']!r} has no such object", file=file, line=line
                 )
-            ends.append(found.positions[row[column]])
-        found.relations.append(SceneRelation(ends[0], row["predicate"], ends[1]))
+            ends.append(scene.positions[row[column]])
+        scene.relations.append(SceneRelation(ends[0], row["predicate"], ends[1]))
     return tuple(draft.scene(image, split) for (split, image), draft in drafts.items())
-
-
-def _table(folder: str | os.PathLike[str], name: str) -> Path:
-    if not Path(folder).is_dir():
-        raise FileError(f"cannot read {os.fspath(folder)}: no such folder; give a folder, or objects and relations")
-    return _member(folder, name, ".tsv")
 
 
 def _member(folder: str | os.PathLike[str], name: str, ending: str) -> Path:
@@ -137,7 +133,7 @@ def _member(folder: str | os.PathLike[str], name: str, ending: str) -> Path:
     raise FileError(f"cannot read {candidates[0]}: neither this file nor {candidates[1].name} is there")
 
 
-def _rows(
+def _read_rows(
     path: str | os.PathLike[str], columns: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
     file = os.fspath(path)
@@ -159,7 +155,7 @@ def _rows(
         yield number, dict(zip(header, cells, strict=True))
 
 
-def _tidy_box(row: Mapping[str, str], file: str, line: int) -> PixelBox | None:
+def _read_tidy_box(row: Mapping[str, str], file: str, line: int) -> PixelBox | None:
     cells = [row.get(column, "") for column in BOX_COLUMNS]
     if not any(cells):
         return None
@@ -187,7 +183,7 @@ def read_vrd(folder: str | os.PathLike[str]) -> tuple[Scene, ...]:
         for image, relations in load(_member(folder, f"annotations_{split}", ".json")).fields():
             draft = _Draft()
             for item in relations.called(f"image {shortened(image)}").items("relations"):
-                subject, target = (_vrd_object(item[end], classes, draft) for end in ("subject", "object"))
+                subject, target = (_read_vrd_object(item[end], classes, draft) for end in ("subject", "object"))
                 predicate = predicates[item["predicate"].index(len(predicates), "predicates")]
                 draft.relations.append(SceneRelation(subject, predicate, target))
             if draft.relations:
@@ -195,14 +191,14 @@ def read_vrd(folder: str | os.PathLike[str]) -> tuple[Scene, ...]:
     return tuple(scenes)
 
 
-def _vrd_object(item: Json, classes: tuple[str, ...], draft: _Draft) -> int:
+def _read_vrd_object(item: Json, classes: tuple[str, ...], draft: _Draft) -> int:
     category = item["category"].index(len(classes), "classes")
     top, bottom, left, right = item["bbox"].integers(4)
     key = f"{category} {top} {bottom} {left} {right}"
     if key in draft.positions:
         return draft.positions[key]
-    found = SceneObject(str(len(draft.objects)), classes[category], PixelBox(left, top, right, bottom))
-    return draft.add(found, key)
+    thing = SceneObject(str(len(draft.objects)), classes[category], PixelBox(left, top, right, bottom))
+    return draft.add(thing, key)
 
 
 def predicate_names(classes: Iterable[str], relations: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -240,8 +236,8 @@ def to_knowledge_base(scenes: Iterable[Scene]) -> KnowledgeBase:
     """
     scenes = tuple(scenes)
     unary, binary = predicate_names(
-        (each.label for scene in scenes for each in scene.objects),
-        (each.predicate for scene in scenes for each in scene.relations),
+        (thing.label for scene in scenes for thing in scene.objects),
+        (relation.predicate for scene in scenes for relation in scene.relations),
     )
     builder = KnowledgeBaseBuilder(
         [PredicateDeclaration(name, (ENTITY_TYPE,)) for name in unary.values()]
@@ -257,9 +253,9 @@ def to_knowledge_base(scenes: Iterable[Scene]) -> KnowledgeBase:
         splits[scene.name] = scene.split
         split = "" if scene.split == MAIN_SPLIT else scene.split
         builder.world(scene.name)
-        labels = [f"{scene.name}#{each.id}" for each in scene.objects]
-        for label, each in zip(labels, scene.objects, strict=True):
-            builder.add(unary[each.label], [label], world=scene.name, split=split)
+        labels = [f"{scene.name}#{thing.id}" for thing in scene.objects]
+        for label, thing in zip(labels, scene.objects, strict=True):
+            builder.add(unary[thing.label], [label], world=scene.name, split=split)
         for relation in scene.relations:
             ends = [labels[relation.subject], labels[relation.object]]
             builder.add(binary[relation.predicate], ends, world=scene.name, split=split)
@@ -276,16 +272,15 @@ def read_gqa(path: str | os.PathLike[str]) -> tuple[Scene, ...]:
     split = start if start in ("train", "val", "test") else MAIN_SPLIT
     scenes = []
     for image, graph in load(path).fields():
-        named = graph.called(f"image {shortened(image)}")
-        members = dict(named["objects"].fields())
-        place = {key: number for number, key in enumerate(members)}
-        objects = [SceneObject(key, each["name"].text(), _box(each)) for key, each in members.items()]
+        items = dict(graph.called(f"image {shortened(image)}")["objects"].fields())
+        positions = {key: position for position, key in enumerate(items)}
+        objects = [SceneObject(key, item["name"].text(), _read_box(item)) for key, item in items.items()]
         relations = []
-        for key, each in members.items():
-            for relation in () if each.get("relations") is None else each["relations"].items("relations"):
+        for key, item in items.items():
+            for relation in item.optional_items("relations", "relations"):
                 target = relation["object"]
-                other = _known(target, target.text(), place)
-                relations.append(SceneRelation(place[key], relation["name"].text(), other))
+                other = _look_up(target, target.text(), positions)
+                relations.append(SceneRelation(positions[key], relation["name"].text(), other))
         scenes.append(Scene(image, split, tuple(objects), tuple(relations)))
     return tuple(scenes)
 
@@ -300,24 +295,24 @@ def read_visual_genome(path: str | os.PathLike[str], *, split: str = MAIN_SPLIT)
     for graph in load(path).items("images"):
         image = str(graph["image_id"].integer())
         named = graph.called(f"image {image}")
-        members: dict[int, SceneObject] = {}
+        objects: dict[int, SceneObject] = {}
         unnamed = set()
-        for each in named["objects"].items("objects"):
-            number = each["object_id"].integer()
-            names = each["names"].texts()
+        for item in named["objects"].items("objects"):
+            object_id = item["object_id"].integer()
+            names = item["names"].texts()
             if names and names[0].strip():
-                members.setdefault(number, SceneObject(str(number), names[0].strip().lower(), _box(each)))
+                objects.setdefault(object_id, SceneObject(str(object_id), names[0].strip().lower(), _read_box(item)))
             else:
-                unnamed.add(number)
-        place = {number: position for position, number in enumerate(members)}
+                unnamed.add(object_id)
+        positions = {object_id: position for position, object_id in enumerate(objects)}
         relations = []
-        for each in named["relationships"].items("relationships"):
-            ends = [each["subject_id"], each["object_id"]]
-            predicate = each["predicate"].text().strip().lower()
+        for item in named["relationships"].items("relationships"):
+            ends = [item["subject_id"], item["object_id"]]
+            predicate = item["predicate"].text().strip().lower()
             if predicate and not any(end.integer() in unnamed for end in ends):
-                subject, target = (_known(end, end.integer(), place) for end in ends)
+                subject, target = (_look_up(end, end.integer(), positions) for end in ends)
                 relations.append(SceneRelation(subject, predicate, target))
-        scenes.append(Scene(image, split, tuple(members.values()), tuple(relations)))
+        scenes.append(Scene(image, split, tuple(objects.values()), tuple(relations)))
     return tuple(scenes)
 
 
@@ -328,38 +323,38 @@ def without_rare(scenes: Iterable[Scene], min_count: int = 1500) -> tuple[Scene,
     are left out.
 
     >>> one = Scene("a", "train", (SceneObject("0", "cat"), SceneObject("1", "cat"), SceneObject("2", "owl")))
-    >>> [each.label for scene in without_rare([one], min_count=2) for each in scene.objects]
+    >>> [thing.label for scene in without_rare([one], min_count=2) for thing in scene.objects]
     ['cat', 'cat']
     """
-    if min_count < 1:
-        raise DataError(f"min_count must be >= 1, got {min_count}")
-    kept = tuple(scenes)
-    labels = Counter(each.label for scene in kept for each in scene.objects)
-    predicates = Counter(each.predicate for scene in kept for each in scene.relations)
-    found = []
-    for scene in kept:
-        members = [number for number, each in enumerate(scene.objects) if labels[each.label] >= min_count]
-        place = {number: position for position, number in enumerate(members)}
+    check_parameter("min_count", min_count, Whole(1))
+    scenes = tuple(scenes)
+    labels = Counter(thing.label for scene in scenes for thing in scene.objects)
+    predicates = Counter(relation.predicate for scene in scenes for relation in scene.relations)
+    reduced = []
+    for scene in scenes:
+        kept = [position for position, thing in enumerate(scene.objects) if labels[thing.label] >= min_count]
+        new_positions = {old: new for new, old in enumerate(kept)}
         relations = [
-            SceneRelation(place[each.subject], each.predicate, place[each.object])
-            for each in scene.relations
-            if predicates[each.predicate] >= min_count and each.subject in place and each.object in place
+            SceneRelation(new_positions[relation.subject], relation.predicate, new_positions[relation.object])
+            for relation in scene.relations
+            if predicates[relation.predicate] >= min_count
+            and {relation.subject, relation.object} <= new_positions.keys()
         ]
-        if members:
-            objects = tuple(scene.objects[number] for number in members)
-            found.append(replace(scene, objects=objects, relations=tuple(relations)))
-    return tuple(found)
+        if kept:
+            objects = tuple(scene.objects[position] for position in kept)
+            reduced.append(replace(scene, objects=objects, relations=tuple(relations)))
+    return tuple(reduced)
 
 
-def _known(value: Json, key: int | str, place: Mapping[Any, int]) -> int:
-    if key not in place:
+def _look_up(value: Json, key: int | str, positions: Mapping[Any, int]) -> int:
+    if key not in positions:
         raise value.fault(f"is {shortened(key)} but the image has no such object")
-    return place[key]
+    return positions[key]
 
 
-def _box(item: Json) -> PixelBox | None:
-    sides = [item.get(each) for each in ("x", "y", "w", "h")]
-    if any(each is None for each in sides):
+def _read_box(item: Json) -> PixelBox | None:
+    sides = [side for side in map(item.get, ("x", "y", "w", "h")) if side is not None]
+    if len(sides) < 4:
         return None
-    left, top, width, height = (each.integer() for each in sides if each is not None)
+    left, top, width, height = (side.integer() for side in sides)
     return PixelBox(left, top, left + width, top + height)

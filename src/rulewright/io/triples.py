@@ -1,7 +1,7 @@
 """Triples in columns: TSV, CSV or any other delimiter, compressed or not, with or without a header.
 
-DuckDB scans the file and numbers the labels; Python sees only columns of numbers and the list of labels. What a
-field says stays text: ``NA``, ``null`` and ``007`` are names like any other.
+DuckDB scans the file and gives every label its index; Python sees only columns of indices and the list of labels. What
+a field says stays text: ``NA``, ``null`` and ``007`` are names like any other.
 """
 
 from __future__ import annotations
@@ -83,15 +83,19 @@ def read_splits(
     import duckdb
 
     if columns is not None:
-        _check_roles(columns)
+        counts = {role: list(columns).count(role) for role in ROLES}
+        if not set(columns) <= set(ROLES) or any(counts[role] != 1 for role in ROLES[:3]) or counts["world"] > 1:
+            raise DataError(
+                f"columns must name head, relation and tail once and may name world and _, got {list(columns)}"
+            )
     with contextlib.closing(duckdb.connect()) as connection, contextlib.ExitStack() as stack:
         connection.execute("SET preserve_insertion_order = false")
-        for number, path in enumerate(paths.values()):
+        for split_index, path in enumerate(paths.values()):
             name, file = os.fspath(path), stack.enter_context(_plain_file(path))
-            _scan(connection, file, name, _layout(file, name, delimiter, columns, header), number)
-        parts = " UNION ALL ".join(f"SELECT {number} AS split, * FROM raw_{number}" for number in range(len(paths)))
+            _scan(connection, file, name, _find_layout(file, name, delimiter, columns, header), split_index)
+        parts = " UNION ALL ".join(f"SELECT {index} AS split, * FROM raw_{index}" for index in range(len(paths)))
         connection.execute(f"CREATE VIEW raw AS {parts}")
-        return encoded(connection, list(paths))
+        return encode_triples(connection, list(paths))
 
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, delimiter: str | None = None) -> None:
@@ -120,26 +124,24 @@ def _write_rows(rows: Sequence[tuple[str, ...]], path: str | os.PathLike[str], d
     delimiter = delimiter or _delimiter_by_name(os.fspath(path)) or "\t"
     buffer = io.StringIO()
     if delimiter == "\t":
-        _refuse_unwritable(rows)
+        for label in (label for row in rows for label in row[:3]):
+            if not label or any(character in label for character in "\t\n\r\x00"):
+                raise DataError(f"the name {label!r} cannot stand in a TSV file; write a .facts file instead")
         buffer.writelines("\t".join(row) + "\n" for row in rows)
     else:
         csv.writer(buffer, delimiter=delimiter, lineterminator="\n").writerows(rows)
     write_text(path, buffer.getvalue())
 
 
-def _refuse_unwritable(rows: Sequence[tuple[str, ...]]) -> None:
-    for row in rows:
-        for label in row[:3]:
-            if not label or any(character in label for character in "\t\n\r\x00"):
-                raise DataError(f"the name {label!r} cannot stand in a TSV file; write a .facts file instead")
-
-
 @contextlib.contextmanager
 def _plain_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a file that DuckDB can read as it is: on disk, UTF-8 and either plain or gzip with its proper ending."""
     name = os.fspath(path)
+    start = b""
     try:
-        start = b"" if name == STDIO else _start_of(name)
+        if name != STDIO:
+            with Path(name).open("rb") as opened:
+                start = opened.read(8192)
     except OSError as error:
         raise file_error("read", name, error) from None
     compressed = start[:2] == b"\x1f\x8b"
@@ -156,12 +158,7 @@ def _plain_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield copy
 
 
-def _start_of(name: str) -> bytes:
-    with Path(name).open("rb") as file:
-        return file.read(8192)
-
-
-def _first_line(file: Path, name: str) -> str:
+def _read_first_line(file: Path, name: str) -> str:
     opener: Any = gzip.open if file.name.endswith(".gz") else open
     try:
         with opener(file, "rb") as opened:
@@ -173,18 +170,26 @@ def _first_line(file: Path, name: str) -> str:
     raise ParseError("no facts: the file is empty", file=name)
 
 
-def _layout(
+def _find_layout(
     file: Path, name: str, delimiter: str | None, columns: Sequence[str] | None, header: bool | None
 ) -> _Layout:
-    line = _first_line(file, name)
+    line = _read_first_line(file, name)
     if delimiter is None:
         delimiter = _delimiter_by_name(name) or _likeliest_delimiter(line, name)
-    fields = _fields(line, delimiter)
-    named = roles_of_header(fields)
+    fields = _split_fields(line, delimiter)
+    roles = read_header(fields)
     if header is None:
-        header = named is not None
-    if columns is None:
-        columns = (named if header else None) or _default_roles(fields, name, delimiter)
+        header = roles is not None
+    if columns is None and header and roles:
+        columns = roles
+    elif columns is None:
+        if len(fields) < 3:
+            raise ParseError(
+                f"found {len(fields)} columns separated by {delimiter!r}, expected 3 (head, relation, tail)",
+                file=name,
+                line=1,
+            )
+        columns = [*ROLES[:3], *["_"] * (len(fields) - 3)]
     if len(fields) != len(columns):
         raise ParseError(
             f"found {len(fields)} columns, expected {len(columns)} ({', '.join(columns)}); "
@@ -200,9 +205,9 @@ def _delimiter_by_name(name: str) -> str | None:
 
 
 def _likeliest_delimiter(line: str, name: str) -> str:
-    for each in ("\t", ",", ";", "|", " "):
-        if line.count(each) >= 2:
-            return each
+    for delimiter in ("\t", ",", ";", "|", " "):
+        if line.count(delimiter) >= 2:
+            return delimiter
     raise ParseError(
         "no triples: the first line has fewer than three columns separated by tab, comma, ';', '|' or space",
         file=name,
@@ -210,7 +215,7 @@ def _likeliest_delimiter(line: str, name: str) -> str:
     )
 
 
-def _fields(line: str, delimiter: str) -> list[str]:
+def _split_fields(line: str, delimiter: str) -> list[str]:
     if delimiter == "\t":
         return line.split("\t")
     with contextlib.suppress(csv.Error):
@@ -218,44 +223,26 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return line.split(delimiter)
 
 
-def roles_of_header(fields: Sequence[str]) -> tuple[str, ...] | None:
+def read_header(fields: Sequence[str]) -> tuple[str, ...] | None:
     """Read the first line as a header where its words name a head, a relation and a tail."""
     known = {word: role for role, words in _HEADERS.items() for word in words}
     roles = [known.get(field.strip().lower().lstrip("#: "), "_") for field in fields]
-    return tuple(roles) if all(roles.count(each) == 1 for each in ("head", "relation", "tail")) else None
+    return tuple(roles) if all(roles.count(role) == 1 for role in ROLES[:3]) else None
 
 
-def _default_roles(fields: Sequence[str], name: str, delimiter: str) -> tuple[str, ...]:
-    if len(fields) < 3:
-        raise ParseError(
-            f"found {len(fields)} columns separated by {delimiter!r}, expected 3 (head, relation, tail)",
-            file=name,
-            line=1,
-        )
-    return (
-        ("head", "relation", "tail") if len(fields) == 3 else ("head", "relation", "tail", *["_"] * (len(fields) - 3))
-    )
-
-
-def _check_roles(columns: Sequence[str]) -> None:
-    wrong = [each for each in columns if each not in ROLES]
-    if wrong or any(list(columns).count(each) != 1 for each in ROLES[:3]) or list(columns).count("world") > 1:
-        raise DataError(f"columns must name head, relation and tail once and may name world and _, got {list(columns)}")
-
-
-def _scan(connection: Any, file: Path, name: str, layout: _Layout, split: int) -> None:
+def _scan(connection: Any, file: Path, name: str, layout: _Layout, split_index: int) -> None:
     import duckdb
 
-    fields = {f"c{place}": "VARCHAR" for place in range(len(layout.roles))}
-    places = {role: f"c{layout.roles.index(role)}" if role in layout.roles else "NULL" for role in ROLES[:4]}
+    fields = {f"c{position}": "VARCHAR" for position in range(len(layout.roles))}
+    columns = {role: f"c{layout.roles.index(role)}" if role in layout.roles else "NULL" for role in ROLES[:4]}
     if "world" in layout.roles:  # the same name in two worlds is two entities
-        places |= {role: f"{places[role]} || '@' || {places['world']}" for role in ("head", "tail")}
-    chosen = ", ".join(f"{place} AS {role}" for role, place in places.items())
+        columns |= {role: f"{columns[role]} || '@' || {columns['world']}" for role in ("head", "tail")}
+    selected = ", ".join(f"{column} AS {role}" for role, column in columns.items())
     mark = "'\"'" if layout.quoted else "''"
     statement = (
-        f"CREATE TABLE raw_{split} AS SELECT {chosen} FROM read_csv(?, columns = {fields}, auto_detect = false, "
-        f"delim = ?, header = {str(layout.header).lower()}, quote = {mark}, escape = {mark}, nullstr = ?, "
-        f"compression = '{'gzip' if file.name.endswith('.gz') else 'none'}', store_rejects = true)"
+        f"CREATE TABLE raw_{split_index} AS SELECT {selected} FROM read_csv(?, columns = {fields}, "
+        f"auto_detect = false, delim = ?, header = {str(layout.header).lower()}, quote = {mark}, escape = {mark}, "
+        f"nullstr = ?, compression = '{'gzip' if file.name.endswith('.gz') else 'none'}', store_rejects = true)"
     )
     try:
         connection.execute(statement, [str(file), layout.delimiter, _MISSING])
@@ -263,7 +250,7 @@ def _scan(connection: Any, file: Path, name: str, layout: _Layout, split: int) -
         raise _first_fault(file, name, layout) or ParseError(str(error).splitlines()[0], file=name) from None
     bad, rows = connection.execute(f"""
         SELECT (SELECT COUNT(*) FROM reject_errors) + COUNT(*) FILTER (head = '' OR relation = '' OR tail = ''),
-        COUNT(*) FROM raw_{split}
+        COUNT(*) FROM raw_{split_index}
     """).fetchone()
     if bad:
         raise _first_fault(file, name, layout) or ParseError(f"{bad} lines cannot be read", file=name)
@@ -272,18 +259,12 @@ def _scan(connection: Any, file: Path, name: str, layout: _Layout, split: int) -
 
 
 def _first_fault(file: Path, name: str, layout: _Layout) -> ParseError | None:
-    """Read the file again, slowly, for the place and the reason of its first fault."""
+    """Read the file again, slowly, for the line and the reason of its first fault."""
     text = decode(read_bytes(file), file=name)
-    lines: Iterator[list[str]]
-    reader = None
-    if layout.quoted:
-        reader = csv.reader(io.StringIO(text), delimiter=layout.delimiter, strict=True)
-        lines = reader
-    else:
-        lines = (line.split("\t") for line in text.split("\n"))
+    reader = csv.reader(io.StringIO(text), delimiter=layout.delimiter, strict=True) if layout.quoted else None
     number = 0
     try:
-        for count, fields in enumerate(lines, start=1):
+        for count, fields in enumerate(reader or (line.split("\t") for line in text.split("\n")), start=1):
             number = reader.line_num if reader is not None else count
             if fields in ([], [""]):
                 continue
@@ -300,22 +281,22 @@ def _first_fault(file: Path, name: str, layout: _Layout) -> ParseError | None:
     return None
 
 
-def encoded(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
+def encode_triples(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
     """Turn the view ``raw`` (split, head, relation, tail, world) into a knowledge base and its splits.
 
-    Relations and entities are numbered in the order of their labels, and repeated facts dropped.
+    Relations and entities have indices in the order of their labels; repeated facts are dropped.
     """
     in_worlds = connection.execute("SELECT COUNT(world) FROM raw").fetchone()[0] > 0
-    number = "CAST(row_number() OVER (ORDER BY label) - 1 AS INTEGER) AS id"
-    for each, labels in (
+    index = "CAST(row_number() OVER (ORDER BY label) - 1 AS INTEGER) AS id"
+    for table, labels in (
         ("entity", "SELECT head AS label FROM raw UNION SELECT tail FROM raw"),
         ("relation", "SELECT DISTINCT relation AS label FROM raw"),
     ):
-        connection.execute(f"CREATE TABLE {each} AS SELECT label, {number} FROM ({labels})")
+        connection.execute(f"CREATE TABLE {table} AS SELECT label, {index} FROM ({labels})")
     entities = connection.execute("SELECT label FROM entity ORDER BY id").fetchnumpy()["label"]
     names = connection.execute("SELECT label FROM relation ORDER BY id").fetchnumpy()["label"].tolist()
-    worlds, world_numbers = _worlds(connection) if in_worlds else ([], None)
-    domains = lay_out_domains([(ENTITY_TYPE, entities, world_numbers)])
+    worlds, entity_worlds = _find_worlds(connection) if in_worlds else ([], None)
+    domains = lay_out_domains([(ENTITY_TYPE, entities, entity_worlds)])
     predicates = [PredicateDeclaration(name, (ENTITY_TYPE, ENTITY_TYPE)) for name in names]
     # A fact as one number sorts fastest: relation, head and tail side by side.
     width = max(len(entities) - 1, 1).bit_length()
@@ -328,16 +309,16 @@ def encoded(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
         JOIN entity AS h ON raw.head = h.label JOIN entity AS t ON raw.tail = t.label
     """)
     bases = {}
-    for place, split in enumerate(splits):
-        found = connection.execute(f"SELECT fact FROM coded WHERE split = {place}").fetchnumpy()["fact"]
-        table = _unpacked(np.asarray(found), width)
-        repeated = len(found) - len(table)
-        bases[split] = KnowledgeBase(domains, predicates, {"ee": table}, worlds=worlds, duplicates=repeated)
+    for split_index, split in enumerate(splits):
+        codes = connection.execute(f"SELECT fact FROM coded WHERE split = {split_index}").fetchnumpy()["fact"]
+        facts = _unpack_facts(np.asarray(codes), width)
+        repeated = len(codes) - len(facts)
+        bases[split] = KnowledgeBase(domains, predicates, {"ee": facts}, worlds=worlds, duplicates=repeated)
     main = bases.pop("")
     return main.with_splits(bases) if bases else main
 
 
-def _unpacked(facts: Column, width: int) -> FactTable:
+def _unpack_facts(facts: Column, width: int) -> FactTable:
     facts.sort()
     repeated = facts[1:] == facts[:-1]
     if repeated.any():
@@ -347,11 +328,11 @@ def _unpacked(facts: Column, width: int) -> FactTable:
     return FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))
 
 
-def _worlds(connection: Any) -> tuple[list[str], Any]:
-    found = connection.execute("""
+def _find_worlds(connection: Any) -> tuple[list[str], Any]:
+    rows = connection.execute("""
         SELECT entity.id AS id, MIN(world) AS world FROM entity
         JOIN (SELECT head AS label, world FROM raw UNION SELECT tail, world FROM raw) AS seen USING (label)
         GROUP BY entity.id ORDER BY entity.id
     """).fetchnumpy()
-    names, numbers = np.unique(found["world"].astype(str), return_inverse=True)
-    return names.tolist(), numbers.astype(np.int32)
+    names, indices = np.unique(rows["world"].astype(str), return_inverse=True)
+    return names.tolist(), indices.astype(np.int32)

@@ -193,7 +193,7 @@ def _decode_change(record: Json) -> ReportedChange:
     before, after = (_read_probability(record[name]) for name in ("before", "after"))
     reasons, value, args = record.get("reasons"), record.get("class"), record["args"].texts()
     if not args:
-        raise DataError(f"{record.file}: {record.place()}.args names nothing; an atom has at least one argument")
+        raise DataError(f"{record.file}: {record.location()}.args names nothing; an atom has at least one argument")
     return ReportedChange(
         record["predicate"].text(),
         args,
