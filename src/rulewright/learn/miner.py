@@ -149,25 +149,13 @@ class RuleMiner(Learner):
         progress: Progress | None = None,
         on_rules: Callable[[list[Rule]], None] | None = None,
     ) -> None:
-        self.max_length = max_length
-        self.min_confidence = min_confidence
-        self.min_support = min_support
-        self.confidence = confidence
-        self.targets = targets
-        self.inverses = inverses
-        self.preset = preset
-        self.min_coverage = min_coverage
-        self.min_relation_facts = min_relation_facts
-        self.min_middles = min_middles
-        self.min_body = min_body
-        self.loops = loops
-        self.repeated = repeated
-        self.prune = prune
-        self.sample = sample
-        self.seed = seed
-        self.memory_limit = memory_limit
-        self.progress = progress
-        self.on_rules = on_rules
+        self.max_length, self.min_confidence, self.min_support = max_length, min_confidence, min_support
+        self.confidence, self.targets, self.inverses = confidence, targets, inverses
+        self.preset, self.min_coverage, self.min_relation_facts = preset, min_coverage, min_relation_facts
+        self.min_middles, self.min_body = min_middles, min_body
+        self.loops, self.repeated, self.prune = loops, repeated, prune
+        self.sample, self.seed, self.memory_limit = sample, seed, memory_limit
+        self.progress, self.on_rules = progress, on_rules
         self._check_parameters()
 
     def fit(self, kb: KnowledgeBase) -> Self:

@@ -158,32 +158,18 @@ class LNNLearner(Learner):
         seed: int = 0,
         progress: Progress | None = None,
     ) -> None:
-        self.templates = templates
-        self.targets = targets
-        self.alpha = alpha
-        self.slack = slack
-        self.connectives = connectives
-        self.leaves = leaves
-        self.reduction = reduction
-        self.start = start
-        self.leak = leak
-        self.loss = loss
-        self.margin = margin
-        self.negatives = negatives
-        self.positions = positions
-        self.sparsity = sparsity
-        self.hide = hide
-        self.epochs = epochs
-        self.patience = patience
-        self.batch_size = batch_size
-        self.rate = rate
-        self.inverses = inverses
-        self.min_truth = min_truth
-        self.processes = processes
-        self.folder = folder
-        self.memory_limit = memory_limit
-        self.seed = seed
-        self.progress = progress
+        self.templates, self.targets = templates, targets
+        self.alpha, self.slack = alpha, slack
+        self.connectives, self.leaves, self.reduction = connectives, leaves, reduction
+        self.start, self.leak = start, leak
+        self.loss, self.margin = loss, margin
+        self.negatives, self.positions = negatives, positions
+        self.sparsity, self.hide = sparsity, hide
+        self.epochs, self.patience = epochs, patience
+        self.batch_size, self.rate = batch_size, rate
+        self.inverses, self.min_truth = inverses, min_truth
+        self.processes, self.folder, self.memory_limit = processes, folder, memory_limit
+        self.seed, self.progress = seed, progress
         self._check_parameters()
 
     def _check_parameters(self) -> None:

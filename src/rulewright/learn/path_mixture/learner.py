@@ -122,30 +122,17 @@ class PathMixture(Learner):
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.targets = targets
-        self.paths = paths
-        self.max_length = max_length
-        self.max_paths = max_paths
-        self.min_support = min_support
-        self.min_confidence = min_confidence
-        self.sample = sample
-        self.max_edges = max_edges
-        self.constants = constants
-        self.max_constants = max_constants
-        self.ways = ways
-        self.negated = negated
-        self.queries = queries
-        self.candidates = candidates
-        self.loss = loss
-        self.l1 = l1
-        self.l2 = l2
-        self.prior = prior
-        self.shared = shared
-        self.iterations = iterations
-        self.min_valid = min_valid
-        self.seed = seed
-        self.folder = folder
-        self.progress = progress
+        self.targets, self.paths = targets, paths
+        self.max_length, self.max_paths = max_length, max_paths
+        self.min_support, self.min_confidence = min_support, min_confidence
+        self.sample, self.max_edges = sample, max_edges
+        self.constants, self.max_constants = constants, max_constants
+        self.ways, self.negated = ways, negated
+        self.queries, self.candidates = queries, candidates
+        self.loss, self.l1, self.l2 = loss, l1, l2
+        self.prior, self.shared = prior, shared
+        self.iterations, self.min_valid = iterations, min_valid
+        self.seed, self.folder, self.progress = seed, folder, progress
         self._check_parameters()
 
     def fit(self, kb: KnowledgeBase) -> Self:
