@@ -23,7 +23,6 @@ from rulewright.errors import FileError, ParseError
 from rulewright.files import file_error, read_bytes, read_text, write_bytes, write_text
 
 STATE = "state.json"
-KINDS = ("weights", "optimizer", "best")
 
 
 def save_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
@@ -115,7 +114,7 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
     """
     noted = False
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(signal_number: int, frame: FrameType | None) -> None:
         nonlocal noted
         if noted:
             raise KeyboardInterrupt

@@ -36,17 +36,18 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     tell(f"{examples.count(TARGET)} questions to train on, {kb.split('test').count(TARGET)} to test on")
     began = time.monotonic()
     candidates = np.unique(kb.split("test").columns(TARGET)[1]) if number == 2 else regions
-    learners, found = {}, {}
+    learners, train_scores = {}, {}
     for reduction in ("max", "sum"):
         checkpoints = folder / f"checkpoints_{reduction}"
         options = {**settings["options"], "reduction": reduction}
         learner = LNNLearner(countries(number), positions=(1,), seed=seed, folder=checkpoints, **options)
         learners[reduction] = learner.fit(kb, examples)
-        found[reduction] = ranked_auc_pr(learner, examples, candidates)
-        tell(f"{reduction}: AUC-PR {found[reduction]:.4f} on the questions to train on, each fact hidden from itself")
+        train_scores[reduction] = ranked_auc_pr(learner, examples, candidates)
+        score = f"AUC-PR {train_scores[reduction]:.4f}"
+        tell(f"{reduction}: {score} on the questions to train on, each fact hidden from itself")
     seconds = time.monotonic() - began
     learner = learners[settings["reduction"]]
-    scores = {name: ranked_auc_pr(each, kb.split("test"), candidates) for name, each in learners.items()}
+    scores = {name: ranked_auc_pr(learner, kb.split("test"), candidates) for name, learner in learners.items()}
     crisp = [str(rule.canonical()) for rule in learner.rules_.rules[:1]]
     for rule in learner.rules_:
         tell(f"{rule}")
@@ -59,12 +60,12 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         "rows": {"ours": {"auc_pr": scores[settings["reduction"]]}},
         "columns": ["auc_pr"],
         "reduction": settings["reduction"],
-        "by_reduction": {name: {"auc_pr": scores[name], "train_auc_pr": found[name]} for name in learners},
-        "rules": [str(each) for each in learner.rules_],
+        "by_reduction": {name: {"auc_pr": scores[name], "train_auc_pr": train_scores[name]} for name in learners},
+        "rules": [str(rule) for rule in learner.rules_],
         "crisp": crisp[0] if crisp else None,
-        "templates": [str(each) for each in learner.templates_],
+        "templates": [str(template) for template in learner.templates_],
         "epochs": len(learner.trained_[TARGET].losses),
-        "losses": [round(each, 6) for each in learner.trained_[TARGET].losses],
+        "losses": [round(loss, 6) for loss in learner.trained_[TARGET].losses],
         "seconds": round(seconds, 1),
         "picture": picture.name if drawn else None,
         "paper": settings.get("paper"),
@@ -77,10 +78,10 @@ def ranked_auc_pr(learner: LNNLearner, questions: KnowledgeBase, candidates: Ids
     kept = np.isin(outer, candidates)
     inner, outer = inner[kept], outer[kept]
     entities = np.unique(inner)
-    asked = (np.repeat(entities, len(candidates)), np.tile(candidates, len(entities)))
+    queries = (np.repeat(entities, len(candidates)), np.tile(candidates, len(entities)))
     width = int(candidates.max()) + 1
-    truth = np.isin(asked[0] * width + asked[1], inner * width + outer)
-    return trapezoid_auc_pr(learner.values(TARGET, asked), truth)
+    truth = np.isin(queries[0] * width + queries[1], inner * width + outer)
+    return trapezoid_auc_pr(learner.values(TARGET, queries), truth)
 
 
 def top_regions(kb: KnowledgeBase) -> Ids:
@@ -90,7 +91,7 @@ def top_regions(kb: KnowledgeBase) -> Ids:
 
 
 def training_examples(kb: KnowledgeBase, answers: Ids | None) -> KnowledgeBase:
-    """Return the questions of train, of one kind of answer where one is given: train of S1 has both."""
+    """Return the questions of train, of some answers only where they are given: train of S1 has both."""
     train = kb.split("train")
     columns = train.columns(TARGET)
     if answers is not None:

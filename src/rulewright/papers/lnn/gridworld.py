@@ -51,7 +51,7 @@ class GridWorlds:
     def made(cls, grids: int, *, size: int = 5, obstacles: int = 3, seed: int = 0) -> GridWorlds:
         """Draw grids."""
         kb = gridworld(grids, size=size, obstacles=obstacles, seed=seed).kb
-        grid, column, row = (each.ravel() for each in np.indices((grids, size, size)))
+        grid, column, row = (index.ravel() for index in np.indices((grids, size, size)))
         columns = (
             (kb.domains["column"].start + grid * size + column).astype(np.int32),
             (kb.domains["row"].start + grid * size + row).astype(np.int32),
@@ -66,8 +66,8 @@ class GridWorlds:
         """Tell for every cell whether a predicate holds of it."""
         size = self.kb.domains["row"].start + len(self.kb.domains["row"])
         keys = [column.astype(np.int64) * size + row for column, row in (self.columns, self.kb.columns(name))]
-        found: Array = np.isin(keys[0], keys[1])
-        return found
+        holds: Array = np.isin(keys[0], keys[1])
+        return holds
 
     @cached_property
     def rewards(self) -> Array:
@@ -98,8 +98,8 @@ class GridWorlds:
 
     def ideal(self) -> Array:
         """Return the values of the ideal rule: the target lies in a direction, and no obstacle there."""
-        found: Array = (self.rewards == TOWARDS).astype(np.float64)
-        return found
+        values: Array = (self.rewards == TOWARDS).astype(np.float64)
+        return values
 
 
 Tell = Callable[[str], None]
@@ -113,21 +113,21 @@ class MovePolicy(nn.Module):
         super().__init__()
         templates = ready.gridworld()
         programs = {way: resolve(templates, grids.kb, f"move_{way}") for way in DIRECTIONS}
-        self.networks = nn.ModuleDict({way: TemplateNetwork(each, options) for way, each in programs.items()})
+        self.networks = nn.ModuleDict({way: TemplateNetwork(program, options) for way, program in programs.items()})
 
     def network(self, way: str) -> TemplateNetwork:
         """Return the network of one move."""
-        found = self.networks[way]
-        assert isinstance(found, TemplateNetwork)
-        return found
+        network = self.networks[way]
+        assert isinstance(network, TemplateNetwork)
+        return network
 
     def forward(self, world: SeenGrids) -> Tensor:
         """Return how true each move is in each cell."""
         values = []
         for way in DIRECTIONS:
             grounding = world.groundings[way]
-            found = self.network(way)(grounding)
-            values.append(torch.cat([found, found.new_zeros(1)])[world.places[way]])
+            truths = self.network(way)(grounding)
+            values.append(torch.cat([truths, truths.new_zeros(1)])[world.rows[way]])
         return torch.stack(values, dim=1)
 
 
@@ -139,16 +139,16 @@ class SeenGrids:
         self.groundings: dict[str, TemplateGrounding] = {
             way: ground(policy.network(way).program, grids.kb) for way in DIRECTIONS
         }
-        self.places = {way: each.find(grids.columns) for way, each in self.groundings.items()}
+        self.rows = {way: grounding.find(grids.columns) for way, grounding in self.groundings.items()}
         self.rewards = torch.from_numpy(grids.rewards)
 
     def values(self, policy: MovePolicy) -> npt.NDArray[Any]:
         """Return how true the hard policy holds each move."""
         policy.eval()
         with torch.no_grad():
-            found: npt.NDArray[Any] = policy(self).numpy()
+            values: npt.NDArray[Any] = policy(self).numpy()
         policy.train()
-        return found
+        return values
 
 
 def expected_reward(values: Tensor, rewards: Tensor) -> Tensor:
@@ -178,17 +178,17 @@ def learning_curve(
     """
     policy = MovePolicy(train, options).train()
     seen, tested = SeenGrids(policy, train), SeenGrids(policy, test)
-    gates = [each for name, each in policy.named_parameters() if name.endswith("rates")]
-    leaves = [each for name, each in policy.named_parameters() if not name.endswith("rates")]
+    gates = [weights for name, weights in policy.named_parameters() if name.endswith("rates")]
+    leaves = [weights for name, weights in policy.named_parameters() if not name.endswith("rates")]
     groups: list[dict[str, Any]] = [{"params": gates, "lr": rate * GATE_RATE}, {"params": leaves}]
     optimizer = torch.optim.Adagrad(groups, lr=rate)
     cells = train.cells_a_grid
     curve = {0: tested.values(policy)} if 0 in points else {}
     for done in range(1, max(points) + 1):
-        here = slice(0, done * cells)
+        shown = slice(0, done * cells)
         for _ in range(steps):
             optimizer.zero_grad()
-            loss = -expected_reward(policy(seen)[here], seen.rewards[here])
+            loss = -expected_reward(policy(seen)[shown], seen.rewards[shown])
             for way in DIRECTIONS:
                 loss = loss + policy.network(way).penalty() + sparsity * policy.network(way).leaf_weights()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -223,13 +223,13 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
             rate=settings["rate"],
             sparsity=settings["sparsity"],
         )
-        curve = {point: test.reward(each) for point, each in values.items()}
+        curve = {point: test.reward(truths) for point, truths in values.items()}
         rows[name] = {
             **{f"after_{point}": value for point, value in curve.items()},
             "share_of_ideal_after_20": curve[20] / ideal,
             "share_if_half_true_after_20": test.reward(values[20], fires=0.5) / ideal,
             "curve": [[point, value] for point, value in curve.items()],
-            "rules": [str(each) for way in DIRECTIONS for each in write_crisp_rules(policies[name].network(way))],
+            "rules": [str(rule) for way in DIRECTIONS for rule in write_crisp_rules(policies[name].network(way))],
             "seconds": round(time.monotonic() - began, 1),
         }
         tell(f"{name}: {curve[20]:.3f} after 20 grids, {100 * curve[20] / ideal:.1f} % of the ideal rule's")
@@ -269,10 +269,12 @@ def _draw(
     try:
         pictures.draw_curves(files[0], curves, ideal=ideal, across="training grids", up="mean reward")
         pictures.draw_rule_tree(files[1], network)
-        key = next(key for key, each in network.program.neurons.items() if each.operation == "and" and each.learned)
+        key = next(
+            key for key, neuron in network.program.neurons.items() if neuron.operation == "and" and neuron.learned
+        )
         pictures.draw_surfaces(files[2], {"LNN-∧ of move_south": network.operator(key)})
         pictures.draw_policy(files[3], test, SeenGrids(policies[first], test).values(policies[first]))
     except MissingExtraError as error:
         tell(f"no pictures: {error}")
         return []
-    return [each.name for each in files]
+    return [path.name for path in files]

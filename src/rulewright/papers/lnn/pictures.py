@@ -38,11 +38,11 @@ class TreeBox:
 
     def leaves(self) -> int:
         """Return how many boxes wide the tree is."""
-        return max(1, sum(each.leaves() for each in self.children))
+        return max(1, sum(child.leaves() for child in self.children))
 
     def depth(self) -> int:
         """Return how many boxes high the tree is."""
-        return 1 + max((each.depth() for each in self.children), default=0)
+        return 1 + max((child.depth() for child in self.children), default=0)
 
 
 def rule_tree(network: TemplateNetwork) -> TreeBox:
@@ -51,13 +51,13 @@ def rule_tree(network: TemplateNetwork) -> TreeBox:
     root = program.nodes[program.root]
     args = ", ".join(map(str, program.nodes[root.clauses[0]].columns if isinstance(root, HeadNode) else root.columns))
     top = TreeBox(f"{program.target}({args})", GATE)
-    top.children = [_box(network, program.root)]
+    top.children = [_make_node(network, program.root)]
     return top
 
 
-def _weighted(network: TemplateNetwork, key: str | None, kind: str, parts: list[TreeBox]) -> TreeBox:
+def _join_boxes(network: TemplateNetwork, key: str | None, connective: str, parts: list[TreeBox]) -> TreeBox:
     if key is None:
-        return parts[0] if len(parts) == 1 else TreeBox(kind, GATE, children=parts)
+        return parts[0] if len(parts) == 1 else TreeBox(connective, GATE, children=parts)
     operator = network.operator(key)
     learned = operator.values()
     title = operator.name + (f"\nβ = {learned[0]:.3f}" if learned else "")
@@ -66,41 +66,41 @@ def _weighted(network: TemplateNetwork, key: str | None, kind: str, parts: list[
     return TreeBox(title, GATE, children=parts)
 
 
-def _box(network: TemplateNetwork, name: str) -> TreeBox:
+def _make_node(network: TemplateNetwork, name: str) -> TreeBox:
     node = network.program.nodes[name]
     if isinstance(node, Leaf):
-        return _leaf(network, node)
+        return _make_leaf(network, node)
     if isinstance(node, Frame):
-        return _expression(network, node.expression)
-    return _weighted(network, node.operator, "", [_box(network, each) for each in node.clauses])
+        return _make_expression(network, node.expression)
+    return _join_boxes(network, node.operator, "", [_make_node(network, clause) for clause in node.clauses])
 
 
-def _expression(network: TemplateNetwork, expression: Expression) -> TreeBox:
+def _make_expression(network: TemplateNetwork, expression: Expression) -> TreeBox:
     match expression:
         case Look(node):
-            return _box(network, node)
+            return _make_node(network, node)
         case Flip(part):
-            return TreeBox("¬", GATE, children=[_expression(network, part)])
+            return TreeBox("¬", GATE, children=[_make_expression(network, part)])
         case Check(comparison):
             return TreeBox(str(comparison), FACT)
     assert isinstance(expression, Gate)
-    parts = [_expression(network, each) for each in expression.parts]
-    box = _weighted(network, expression.operator, expression.connective, parts)
-    box.children += [TreeBox(str(each), FACT) for each in expression.checks]
+    parts = [_make_expression(network, part) for part in expression.parts]
+    box = _join_boxes(network, expression.operator, expression.connective, parts)
+    box.children += [TreeBox(str(check), FACT) for check in expression.checks]
     return box
 
 
-def _leaf(network: TemplateNetwork, leaf: Leaf) -> TreeBox:
+def _make_leaf(network: TemplateNetwork, leaf: Leaf) -> TreeBox:
     args = ", ".join(map(str, leaf.unit.args))
-    names = [each.removeprefix("head ") for each in leaf.members]
+    names = [member.removeprefix("head ") for member in leaf.members]
     if leaf.operator is None:
         return TreeBox(f"{names[0]}({args})", FACT)
     operator = network.operator(leaf.operator)
     weights = operator.values()[1:]
-    order = sorted(range(len(names)), key=lambda place: -weights[place])
-    shown = [TreeBox(f"{names[place]}({args})", FACT, weights[place]) for place in order[:MOST_SHOWN]]
+    order = sorted(range(len(names)), key=lambda member: -weights[member])
+    shown = [TreeBox(f"{names[member]}({args})", FACT, weights[member]) for member in order[:MOST_SHOWN]]
     if len(order) > MOST_SHOWN:
-        rest = max(weights[place] for place in order[MOST_SHOWN:])
+        rest = max(weights[member] for member in order[MOST_SHOWN:])
         shown.append(TreeBox(f"{len(order) - MOST_SHOWN} more\n≤ {rest:.3f}", FACT))
     return TreeBox(f"{leaf.unit}\n{operator.name}", LEAF, children=shown)
 
@@ -108,34 +108,34 @@ def _leaf(network: TemplateNetwork, leaf: Leaf) -> TreeBox:
 def draw_rule_tree(path: Path, network: TemplateNetwork) -> None:
     """Draw a rule with its weights, as in Figures 5(b), 6 and 7 of the paper."""
     tree = rule_tree(network)
-    widest = max(max(map(len, box.text.split("\n"))) for box in _every(tree))
+    widest = max(max(map(len, box.text.split("\n"))) for box in _list_boxes(tree))
     step = 0.115 * widest + 0.35
     figure = new_figure(max(5.0, step * tree.leaves() + 0.4), 1.25 * tree.depth())
     axis = figure.subplots()
     axis.set_axis_off()
-    _place(axis, tree, 0.0, 0.0, None)
+    _draw_box(axis, tree, 0.0, 0.0, None)
     axis.set_xlim(-0.1, tree.leaves() + 0.1)
     axis.set_ylim(-tree.depth() + 0.4, 0.5)
     _save(figure, path)
 
 
-def _every(box: TreeBox) -> list[TreeBox]:
-    return [box, *(each for child in box.children for each in _every(child))]
+def _list_boxes(box: TreeBox) -> list[TreeBox]:
+    return [box, *(below for child in box.children for below in _list_boxes(child))]
 
 
-def _place(axis: Any, box: TreeBox, left: float, top: float, above: tuple[float, float] | None) -> None:
-    here = (left + box.leaves() / 2, top)
+def _draw_box(axis: Any, box: TreeBox, left: float, top: float, above: tuple[float, float] | None) -> None:
+    center = (left + box.leaves() / 2, top)
     if above is not None:
-        axis.plot(*zip(here, above, strict=True), color="#606060", linewidth=1, zorder=1)
+        axis.plot(*zip(center, above, strict=True), color="#606060", linewidth=1, zorder=1)
         if box.weight is not None:
-            middle = ((here[0] + above[0]) / 2, (here[1] + above[1]) / 2)
+            middle = ((center[0] + above[0]) / 2, (center[1] + above[1]) / 2)
             style = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             axis.text(*middle, f"{box.weight:.3f}", ha="center", va="center", fontsize=9, bbox=style, zorder=2)
     frame = {"boxstyle": "round,pad=0.4", "facecolor": box.colour, "edgecolor": "#606060"}
-    axis.text(*here, box.text, ha="center", va="center", fontsize=9, bbox=frame, zorder=3)
+    axis.text(*center, box.text, ha="center", va="center", fontsize=9, bbox=frame, zorder=3)
     start = left
     for child in box.children:
-        _place(axis, child, start, top - 1, here)
+        _draw_box(axis, child, start, top - 1, center)
         start += child.leaves()
 
 
@@ -145,12 +145,12 @@ def draw_surfaces(path: Path, operators: Mapping[str, Operator], *, points: int 
     grid = np.linspace(0, 1, points)
     across, up = np.meshgrid(grid, grid)
     inputs = torch.from_numpy(np.stack([across, up], axis=-1))
-    for place, (name, operator) in enumerate(operators.items()):
+    for column, (name, operator) in enumerate(operators.items(), start=1):
         training = operator.training
         with torch.no_grad():
             values = operator.eval()(inputs).numpy()
         operator.train(training)
-        axis = figure.add_subplot(1, len(operators), place + 1, projection="3d")
+        axis = figure.add_subplot(1, len(operators), column, projection="3d")
         axis.plot_surface(across, up, values, cmap="coolwarm", vmin=0, vmax=1, linewidth=0, antialiased=True)
         axis.set(xlabel="x", ylabel="y", zlim=(0, 1))
         axis.set_title(name, y=0.97)

@@ -47,20 +47,20 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
 def ranking_table(runs: Runs) -> str:
     """Filtered ranks by set (Table 2), beside the paper and AnyBURL, with the seconds of learning and ranking."""
     lines = []
-    for title, found in runs_of_task(runs, "kbc"):
+    for title, seeds in runs_of_task(runs, "kbc"):
         for row, label in RANKING_ROWS.items():
-            rows = [run["rows"][row] for run in found if row in run["rows"]]
+            rows = [run["rows"][row] for run in seeds if row in run["rows"]]
             if not rows:
                 continue
             ours = row.startswith("ours")
             rows = rows if ours else rows[:1]
-            seconds = [mean_and_sd((run["seconds"][part] for run in found), scale=1, digits=0) for part in _PARTS]
+            seconds = [mean_and_sd((run["seconds"][part] for run in seeds), scale=1, digits=0) for part in _PARTS]
             lines.append(
                 (
                     f"{title}, {label}",
                     *(mean_figure(rows, key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
                     *(seconds if ours else [NOTHING] * len(_PARTS)),
-                    mean_and_sd((run["rules"] for run in found), scale=1, digits=0) if ours else NOTHING,
+                    mean_and_sd((run["rules"] for run in seeds), scale=1, digits=0) if ours else NOTHING,
                 )
             )
     head = ("", "MRR", "Hits@1", "Hits@3", "Hits@10", "learning, s", "ranking, s", "rules")
@@ -73,8 +73,8 @@ _PARTS = ("learning", "ranking")
 def readable_rules(runs: Runs) -> str:
     """The heaviest path rule of the relations that have one (Table 3), of the first seed."""
     parts = []
-    for title, found in runs_of_task(runs, "kbc"):
-        rules = [written[0] for written in found[0].get("readable", {}).values() if written]
+    for title, seeds in runs_of_task(runs, "kbc"):
+        rules = [written[0] for written in seeds[0].get("readable", {}).values() if written]
         if rules:
             parts.append(f"**{title}**\n\n{code_block(rules[:READABLE])}")
     return "\n\n".join(parts) or ABSENT
@@ -83,16 +83,16 @@ def readable_rules(runs: Runs) -> str:
 def country_table(runs: Runs) -> str:
     """AUC-PR on Countries with the fixed reduction and with the other, and the rule (Table 4)."""
     lines = []
-    for title, found in runs_of_task(runs, "countries"):
-        by_way = {way: [run["by_reduction"][way] for run in found if "by_reduction" in run] for way in ("max", "sum")}
+    for title, seeds in runs_of_task(runs, "countries"):
+        by_way = {way: [run["by_reduction"][way] for run in seeds if "by_reduction" in run] for way in ("max", "sum")}
         lines.append(
             (
                 title,
-                mean_figure([run["rows"]["ours"] for run in found], "auc_pr"),
-                str(found[0].get("reduction", NOTHING)),
+                mean_figure([run["rows"]["ours"] for run in seeds], "auc_pr"),
+                str(seeds[0].get("reduction", NOTHING)),
                 *(mean_figure(rows, key) for rows in by_way.values() for key in ("auc_pr", "train_auc_pr")),
-                f"{found[0]['paper']['ours']['auc_pr']:.3f}" if found[0].get("paper") else NOTHING,
-                "; ".join(dict.fromkeys(f"`{run['crisp']}`" for run in found)),
+                f"{seeds[0]['paper']['ours']['auc_pr']:.3f}" if seeds[0].get("paper") else NOTHING,
+                "; ".join(dict.fromkeys(f"`{run['crisp']}`" for run in seeds)),
             )
         )
     head = ("", "AUC-PR", "by", "max: test", "train", "sum: test", "train", "paper", "crisp rule")
@@ -103,9 +103,9 @@ def grid_table(runs: Runs) -> str:
     """Mean reward on test grids after some training grids, and its share of the ideal rule's (Figure 5)."""
     lines = []
     points = (1, 5, 10, 20, 30)
-    for _, found in runs_of_task(runs, "gridworld"):
+    for _, seeds in runs_of_task(runs, "gridworld"):
         for row, label in GRID_ROWS.items():
-            rows = [run["rows"][row] for run in found if row in run["rows"]]
+            rows = [run["rows"][row] for run in seeds if row in run["rows"]]
             share = (_percent(rows, key) for key in ("share_of_ideal_after_20", "share_if_half_true_after_20"))
             lines.append((label, *(mean_figure(rows, f"after_{point}") for point in points), *share))
     head = ("", *(f"{point} grids" for point in points), "share of ideal, 20", "moves at least half true")
@@ -118,16 +118,16 @@ def _percent(rows: Sequence[Mapping[str, Any]], key: str) -> str:
 
 def _draw_curves(runs: Runs, folder: Path) -> Path | None:
     """Draw the learning curves of gridworld, the mean over seeds."""
-    found = [run for _, each in runs_of_task(runs, "gridworld") for run in each]
-    if not found:
+    seeds = [run for _, runs_of_one in runs_of_task(runs, "gridworld") for run in runs_of_one]
+    if not seeds:
         return None
     curves = {}
     for name in ("lnn", "neural_lp"):
-        by_seed = [dict(map(tuple, run["rows"][name]["curve"])) for run in found]
+        by_seed = [dict(map(tuple, run["rows"][name]["curve"])) for run in seeds]
         curves[GRID_ROWS[name]] = {
-            int(point): sum(each[point] for each in by_seed) / len(by_seed) for point in by_seed[0]
+            int(point): sum(curve[point] for curve in by_seed) / len(by_seed) for point in by_seed[0]
         }
-    ideal = sum(run["rows"]["ideal"]["after_20"] for run in found) / len(found)
+    ideal = sum(run["rows"]["ideal"]["after_20"] for run in seeds) / len(seeds)
     path = folder / "lnn_curves.png"
     draw_curves(path, curves, ideal=ideal, across="training grids", up="mean reward")
     return path
