@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rulewright.checks import SHARE, OneOf, ParameterRule, Progress, Whole, check_parameters
+from rulewright.checks import SHARE, OneOf, Progress, Whole, check_parameter
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine.batches import RuleBatch, batch_derivations
 from rulewright.engine.sql import (
@@ -241,14 +241,6 @@ def _is_absent(table: str, columns: Sequence[str], *conditions: str) -> str:
     return f"NOT EXISTS (SELECT 1 FROM {table} AS o WHERE {where})"
 
 
-_PARAMETER_RULES: dict[str, ParameterRule] = {
-    "aggregation": OneOf("max", "noisy-or"),
-    "min_score": SHARE,
-    "max_rounds": Whole(1, optional=True),
-    "max_facts": Whole(1),
-}
-
-
 def apply(
     rules: Rules,
     kb: KnowledgeBase,
@@ -289,10 +281,10 @@ def apply(
     ancestor_of(bob, cid) 1.0 1
     ancestor_of(ann, cid) 0.9 2
     """
-    check_parameters(
-        {"aggregation": aggregation, "min_score": min_score, "max_rounds": max_rounds, "max_facts": max_facts},
-        _PARAMETER_RULES,
-    )
+    check_parameter("aggregation", aggregation, OneOf("max", "noisy-or"))
+    check_parameter("min_score", min_score, SHARE)
+    check_parameter("max_rounds", max_rounds, Whole(1, optional=True))
+    check_parameter("max_facts", max_facts, Whole(1))
     from rulewright.engine.duckdb import Engine
 
     program = RuleProgram.of(rules, kb)

@@ -12,7 +12,7 @@ from threading import RLock
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from rulewright.checks import Whole, check_parameters
+from rulewright.checks import Whole, check_parameter
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine.batches import Derivation, RuleBatch
 from rulewright.engine.sql import positive_atoms
@@ -216,7 +216,6 @@ MAX_PROOFS = 1_000
 """How many proofs are returned where all are asked for."""
 
 _MAX_SHARED = 300  # facts looked at to find what all proofs share
-_PARAMETER_RULES = {"k": Whole(1, optional=True), "depth": Whole(1, optional=True)}
 
 
 def explain(
@@ -283,7 +282,8 @@ class Explainer:
         self, fact: str | Head | Sequence[Value], *, k: int | None = 1, depth: int | None = None
     ) -> Explanation:
         """Say why a fact follows, or why not; see `explain`."""
-        check_parameters({"k": k, "depth": depth}, _PARAMETER_RULES)
+        check_parameter("k", k, Whole(1, optional=True))
+        check_parameter("depth", depth, Whole(1, optional=True))
         goal = read_fact(fact, self.program.kb)
         key = encode_fact(goal, self.program.kb)
         with self._turn:

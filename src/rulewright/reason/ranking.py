@@ -158,9 +158,12 @@ def read_rows(statements: Iterable[Statement], kb: KnowledgeBase, *, weighted: b
         if not chain.is_closed:
             forms = (RuleForm.ANSWER, RuleForm.ASKED) if chain.last else (RuleForm.ASKED, RuleForm.ANSWER)
             backward_path = path
-            constant = _find_entity(kb, chain.head, 1 if chain.last else 0, chain.last or chain.first)
+            symbol, position = (chain.last, 1) if chain.last else (chain.first, 0)
+            assert symbol is not None
+            constant = kb.domains[kb.predicate(chain.head).types[position]].index_of(symbol.name)
         if chain.end is not None:
-            end = _find_entity(kb, chain.steps[-1].relation, 0 if chain.steps[-1].inverse else 1, chain.end)
+            last = chain.steps[-1]
+            end = kb.domains[kb.predicate(last.relation).types[0 if last.inverse else 1]].index_of(chain.end.name)
         ways = _read_ways(statement) if weighted and chain.is_closed else ""
         for inverse, walked, form, weight in zip(
             (False, True), (path, backward_path), forms, _read_weights(statement, weighted, sign), strict=True
@@ -185,11 +188,6 @@ def _split(statement: Source, weighted: bool) -> tuple[Atom, Sequence[Formula], 
             case Atom() as head:
                 return head, (), 1.0
     raise DataError(f"ranking takes chain rules, got: {statement}")
-
-
-def _find_entity(kb: KnowledgeBase, relation: str, position: int, symbol: Symbol | None) -> int:
-    assert symbol is not None
-    return kb.domains[kb.predicate(relation).types[position]].index_of(symbol.name)
 
 
 def _read_ways(statement: Source) -> str:
