@@ -15,7 +15,7 @@ class DataError(RulewrightError, ValueError):
 
 
 class ParseError(DataError):
-    """Text that is not in its format, with the place where reading stopped.
+    """Text that is not in its format, with the position where reading stopped.
 
     >>> print(ParseError("expected ')'", file="a.rules", line=3, column=7))
     a.rules:3:7: expected ')'
@@ -25,8 +25,8 @@ class ParseError(DataError):
         self, message: str, *, file: str | None = None, line: int | None = None, column: int | None = None
     ) -> None:
         self.message, self.file, self.line, self.column = message, file, line, column
-        places = [str(part) for part in (file or "<text>", line, column) if part is not None]
-        super().__init__(f"{':'.join(places)}: {message}")
+        position = ":".join(str(part) for part in (file or "<text>", line, column) if part is not None)
+        super().__init__(f"{position}: {message}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_parse_error, (self.message, self.file, self.line, self.column)
@@ -37,11 +37,11 @@ def _rebuild_parse_error(message: str, file: str | None, line: int | None, colum
 
 
 class NotFittedError(DataError, AttributeError):
-    """Something learned that is asked for before ``fit``."""
+    """Something learned that is read before ``fit``."""
 
 
 class UnknownNameError(RulewrightError, LookupError):
-    """A name that is not among the names known in its place."""
+    """A name that is not among the known ones."""
 
 
 class FileError(RulewrightError, OSError):
@@ -60,7 +60,7 @@ class TimeLimitError(RulewrightError, TimeoutError):
     """Work that was stopped because it took too long."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Build the error for a name that is not among ``known``, with the nearest ones.
 
     >>> print(unknown_name("predicate", "parent_off", ["parent_of", "spouse_of"]))
@@ -71,10 +71,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
-        hint = "did you mean " + " or ".join(repr(each) for each in near) + "?"
+        hint = "did you mean " + " or ".join(repr(candidate) for candidate in near) + "?"
     elif names:
         shown = names[:20]
         hint = "known: " + ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > 20 else "")
     else:
-        hint = f"no {kind} is known here"
-    return UnknownNameError(f"unknown {kind} {name!r}; {hint}")
+        hint = f"no {what} is known here"
+    return UnknownNameError(f"unknown {what} {name!r}; {hint}")

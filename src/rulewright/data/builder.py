@@ -158,7 +158,7 @@ class KnowledgeBaseBuilder:
             raise DataError(f"contradictory facts: {shown} was {was} above and is {now} here")
 
     def _encode(self, declaration: PredicateDeclaration, args: Sequence[Value], world: str | None) -> tuple[float, ...]:
-        """Turn arguments into numbers; entities are entered only when all are right: a refused fact leaves no trace."""
+        """Encode arguments; entities are entered only when all are right: a refused fact leaves no trace."""
         code: list[float] = []
         new: list[int] = []
         for type_name, arg in zip(declaration.types, args, strict=True):

@@ -343,7 +343,7 @@ class KnowledgeBase:
         return value, observed
 
     def to_frame(self, predicate: str | None = None, *, truth: bool = True, library: FrameLibrary | None = None) -> Any:
-        """Return facts as a data frame of pandas or Polars, labels in place of ids; the true ones, or those false.
+        """Return facts as a data frame of pandas or Polars, with labels: the true ones, or those observed false.
 
         The facts of one predicate have the columns ``arg1``, ``arg2``, … and, where it is multi-class, ``class``. Those
         of a graph, where all predicates are relations, have head, relation and tail; of any other knowledge base,

@@ -18,7 +18,7 @@ MOST_COMPARED = 20_000
 
 
 def format_count(count: int, one: str, many: str) -> str:
-    """Say how many there are of something.
+    """Write a count with its noun.
 
     >>> format_count(1, "fact", "facts"), format_count(2000, "fact", "facts")
     ('1 fact', '2,000 facts')

@@ -256,7 +256,7 @@ def _order_literals(body: Sequence[Literal], names: Mapping[Variable, int]) -> t
 
 
 class _Edge(NamedTuple):
-    """A literal as an edge of a graph over variables: all but the variables as one number."""
+    """A literal as an edge of a graph over variables: all but the variables as one label."""
 
     label: int
     variables: tuple[Variable, ...]
