@@ -45,6 +45,13 @@ def test_learned_rules_are_shown(graph):
     assert "weight" in shown.stdout and "brother(V1, Y)" in shown.stdout
 
 
+def test_a_sample_is_said(graph):
+    command = ["learn", str(graph), "--max-length", "3", "--min-confidence", "0.1", "--target", "uncle"]
+    assert CliRunner().invoke(app, command).stderr == ""
+    sampled = CliRunner().invoke(app, [*command, "--sample", "16"])
+    assert sampled.exit_code == 0 and "counted on a sample of one in" in sampled.stderr and "95 %" in sampled.stderr
+
+
 def test_an_unknown_split_is_named(graph):
     rules = graph / "some.rules"
     rules.write_text("0.9 :: uncle(X, Z) :- parent(X, Y), brother(Y, Z).\n")

@@ -63,10 +63,10 @@ class FeatureColumns:
             if self.hide:
                 own = self._has_own_fact(row[has_constant], right[has_constant], constant_rule)
                 confidence = self.constants.confidence_without_own(constant_rule, own)
-            column[has_constant], value[has_constant] = self.place(constant_rule, confidence)
+            column[has_constant], value[has_constant] = self.place_rules(constant_rule, confidence)
         return column, value
 
-    def place(self, constant_rule: Ids, confidence: Floats) -> tuple[Ids, Floats]:
+    def place_rules(self, constant_rule: Ids, confidence: Floats) -> tuple[Ids, Floats]:
         """Return the columns and values of rules with constants."""
         table = self.constants.table
         has_any_end = table.end[constant_rule] == ANY_ENTITY
@@ -141,7 +141,7 @@ def learn_target(
         held_out = ask(valid, (every[0][order], every[1][order]), hide=False)
     weights, support, body = _fit_columns(mixture, train, held_out, table)
     columns = FeatureColumns(n_paths, counted, hide=False)
-    column, value = columns.place(np.arange(len(counted.support)), counted.confidence)
+    column, value = columns.place_rules(np.arange(len(counted.support)), counted.confidence)
     rule_weights = np.concatenate([weights[:n_paths], weights[column] * value])
     keep = np.flatnonzero(np.abs(rule_weights) > 1e-6)
     return Target(
@@ -165,14 +165,14 @@ def _weigh_given_paths(
 
 def _find_path_rules(mixture: PathMixture, graph: Graph, hidden: HiddenEdges) -> tuple[RuleTable, Floats]:
     """Return ``X = Y``, the best paths and all single relations, and what each weighs before training."""
-    found = find_paths(
+    best = find_paths(
         graph, hidden, max_length=mixture.max_length, max_edges=mixture.max_edges, seed=mixture.seed
     ).select_best(mixture.max_paths, min_support=mixture.min_support, min_confidence=mixture.min_confidence)
-    known = {(), (hidden.step,), *found.paths}
+    known = {(), (hidden.step,), *best.paths}
     single = [(int(step),) for step in np.unique(graph.steps) if (int(step),) not in known]
-    weights = np.zeros(1 + len(found.paths) + len(single))
-    weights[1 : 1 + len(found.paths)] = -np.log1p(-np.minimum(found.confidence, 0.99))
-    return RuleTable.of_paths(hidden.step, ((), *found.paths, *single), mixture.ways), weights
+    weights = np.zeros(1 + len(best.paths) + len(single))
+    weights[1 : 1 + len(best.paths)] = -np.log1p(-np.minimum(best.confidence, 0.99))
+    return RuleTable.of_paths(hidden.step, ((), *best.paths, *single), mixture.ways), weights
 
 
 def _find_constant_rules(mixture: PathMixture, graph: Graph, hidden: HiddenEdges) -> CountedRules:
