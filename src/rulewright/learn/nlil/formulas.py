@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -154,7 +155,8 @@ class RuleReader:
 
     def read(self, attentions: Attentions, pick: Pick) -> list[Alternatives]:
         """Return the rule of each group as alternatives."""
-        return [_RuleDraw(self, attentions, group, pick).read_output() for group in range(len(attentions.operators))]
+        arrays = _AttentionArrays.from_tensors(attentions)
+        return [_RuleDraw(self, arrays, group, pick).read_output() for group in range(len(arrays.operators))]
 
     def make_literal(self, statement: int, left: OperatorPath, right: OperatorPath) -> Alternatives:
         """Return a literal, or TRUE or FALSE where it is always true or always false."""
@@ -176,16 +178,36 @@ class RuleReader:
         return FALSE if is_hidden else frozenset([frozenset([(literal, True)])])
 
 
+class _AttentionArrays(NamedTuple):
+    """Attentions as arrays, in which single choices are looked up faster than in tensors."""
+
+    operators: Floats
+    first: Floats
+    second: Floats | None
+    levels: list[list[Floats]]
+    output: Floats
+
+    @classmethod
+    def from_tensors(cls, attentions: Attentions) -> _AttentionArrays:
+        def convert(attention: Tensor) -> Floats:
+            array: Floats = attention.detach().double().numpy()
+            return array
+
+        second = None if attentions.second is None else convert(attentions.second)
+        levels = [[convert(side) for side in level] for level in attentions.levels]
+        return cls(convert(attentions.operators), convert(attentions.first), second, levels, convert(attentions.output))
+
+
 class _RuleDraw:
     """One crisp choice of every attention of a group, made when it is first needed and then kept."""
 
-    def __init__(self, reader: RuleReader, attentions: Attentions, group: int, pick: Pick) -> None:
+    def __init__(self, reader: RuleReader, attentions: _AttentionArrays, group: int, pick: Pick) -> None:
         self._reader, self._attentions, self._group, self._pick = reader, attentions, group, pick
         self._choices: dict[tuple[object, ...], int] = {}
 
-    def _choose(self, key: tuple[object, ...], distribution: Tensor) -> int:
+    def _choose(self, key: tuple[object, ...], distribution: Floats) -> int:
         if key not in self._choices:
-            self._choices[key] = self._pick(distribution.detach().double().numpy())
+            self._choices[key] = self._pick(distribution)
         return self._choices[key]
 
     def read_output(self) -> Alternatives:
@@ -211,7 +233,7 @@ class _RuleDraw:
         right = () if self._attentions.second is None else self._read_path("second", self._attentions.second, statement)
         return self._reader.make_literal(statement, left, right)
 
-    def _read_path(self, name: str, attention: Tensor, statement: int) -> OperatorPath:
+    def _read_path(self, name: str, attention: Floats, statement: int) -> OperatorPath:
         position = self._choose((name, statement), attention[self._group, statement])
         if position == 0:
             return ()
