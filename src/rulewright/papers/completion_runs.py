@@ -20,7 +20,7 @@ READABLE_RELATIONS = 10
 Tell = Callable[[str], None]
 
 
-def progress_teller(tell: Tell, what: str, *, seconds: float = 30) -> Progress:
+def make_progress(tell: Tell, what: str, *, seconds: float = 30) -> Progress:
     """Return what tells of progress at the end and from time to time before it."""
     started, latest = time.process_time(), time.monotonic()
 
@@ -33,7 +33,7 @@ def progress_teller(tell: Tell, what: str, *, seconds: float = 30) -> Progress:
     return progress
 
 
-def ranked_splits(
+def rank_splits(
     scorer: Scorer, kb: KnowledgeBase, splits: Sequence[str], tell: Tell
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """Return a row of figures for each split, and the same by direction; single relations are left to ``evaluate``."""
@@ -46,13 +46,13 @@ def ranked_splits(
     return rows, by_split
 
 
-def readable(rules: Iterable[Rule], kb: KnowledgeBase, *, count: int) -> dict[str, list[str]]:
+def choose_readable(rules: Iterable[Rule], kb: KnowledgeBase, *, count: int) -> dict[str, list[str]]:
     """Return the first ``count`` rules of each of the relations with most facts.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "knows", "bob"), ("ann", "likes", "bob"), ("bob", "likes", "ann")])
     >>> rules = parse_rules("likes(X, Y) :- knows(X, Y). likes(X, Y) :- likes(Y, X). knows(X, Y) :- likes(X, Y).")
-    >>> readable(rules.rules, kb, count=1)
+    >>> choose_readable(rules.rules, kb, count=1)
     {'likes': ['likes(X, Y) :- knows(X, Y).'], 'knows': ['knows(X, Y) :- likes(X, Y).']}
     """
     names = [*kb.predicates]

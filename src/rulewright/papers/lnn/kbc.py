@@ -11,7 +11,7 @@ from rulewright import datasets
 from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.logic import Chain
 from rulewright.papers.catalogue import Experiment
-from rulewright.papers.completion_runs import COLUMNS, progress_teller, ranked_splits, readable
+from rulewright.papers.completion_runs import COLUMNS, choose_readable, make_progress, rank_splits
 
 
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -19,10 +19,10 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     settings: Any = experiment.settings
     kb = datasets.load(str(settings["set"]))
     options = settings["options"]
-    progress = progress_teller(tell, "questions learned")
+    progress = make_progress(tell, "questions learned")
     mixture = PathMixture(seed=seed, folder=folder, progress=progress, **options).fit(kb)
     learned = time.process_time()
-    rows, by_split = ranked_splits(mixture, kb, ("valid", "test"), tell)
+    rows, by_split = rank_splits(mixture, kb, ("valid", "test"), tell)
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -37,7 +37,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             "ranking": round(time.process_time() - learned, 1),
         },
         "splits": by_split,
-        "readable": readable(
+        "readable": choose_readable(
             (rule for rule in mixture.rules_.rules if (chain := Chain.of(rule)) is not None and chain.is_closed),
             kb,
             count=3,

@@ -2,6 +2,6 @@
 
 * `form_network`, `blocks`, `forms`: which words of a form stand in one block; the network, how it is scored, the runs
 * `sentences`, `tagger`, `tags`: names in sentences; the features, the network with its heads, rules and runs
-* `graphs`: Markov logic networks on knowledge bases
+* `selection`, `graphs`: Markov logic networks on knowledge bases; options chosen by observed facts, the runs
 * `report`: the page of all runs
 """

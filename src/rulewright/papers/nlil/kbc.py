@@ -12,7 +12,7 @@ from rulewright.learn.nlil.completion import NLILCompletion
 from rulewright.learn.nlil.learner import NLILLearner
 from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.papers.catalogue import Experiment
-from rulewright.papers.completion_runs import COLUMNS, progress_teller, ranked_splits, readable
+from rulewright.papers.completion_runs import COLUMNS, choose_readable, make_progress, rank_splits
 
 
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     settings: Any = experiment.settings
     kb = datasets.load(str(settings["set"]))
     started, began = time.process_time(), time.monotonic()
-    progress = progress_teller(tell, "relations")
+    progress = make_progress(tell, "relations")
     completion = NLILCompletion(
         learner=NLILLearner(levels=0, seed=seed, **settings["options"]),
         mixture=PathMixture(seed=seed, **settings["weighing"]),
@@ -29,7 +29,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         progress=progress,
     ).fit(kb)
     learned = time.process_time()
-    rows, by_split = ranked_splits(completion, kb, settings.get("splits", ("valid", "test")), tell)
+    rows, by_split = rank_splits(completion, kb, settings.get("splits", ("valid", "test")), tell)
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -46,5 +46,5 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         },
         "seconds": round(time.monotonic() - began, 1),
         "splits": by_split,
-        "readable": readable(completion.rules_.rules, kb, count=2),
+        "readable": choose_readable(completion.rules_.rules, kb, count=2),
     }
