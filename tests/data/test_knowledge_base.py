@@ -164,6 +164,26 @@ def test_facts_of_numbers_alone_belong_to_every_world() -> None:
     assert kb.in_worlds(["w"]).tuples("prime") == [(7.0,)]
 
 
+@settings(max_examples=60, deadline=None)
+@given(bases(), st.sampled_from(["tall", "likes", "reads"]))
+def test_a_matrix_has_a_one_for_each_true_fact(naive: Naive, name: str) -> None:
+    kb, declaration = naive.kb, PREDICATES[name]
+    labels = [kb.domains[kind].labels.tolist() for kind in declaration.types]
+    expected = np.zeros([len(each) for each in labels])
+    for args in naive.tuples(name, True):
+        expected[tuple(each.index(arg) for each, arg in zip(labels, args, strict=True))] = 1
+    found = kb.matrix(name)
+    assert found.shape == (len(labels[0]), len(labels[1]) if len(labels) == 2 else 1)
+    np.testing.assert_array_equal(found.toarray(), expected.reshape(found.shape))
+
+
+@pytest.mark.parametrize("name", ["gives", "age", "mood"])
+def test_only_entities_one_or_two_have_a_matrix(name: str) -> None:
+    kb = KnowledgeBaseBuilder(PREDICATES.values()).build()
+    with pytest.raises(DataError, match="only predicates over one or two entities have a matrix"):
+        kb.matrix(name)
+
+
 @settings(max_examples=80, deadline=None)
 @given(bases(), st.sampled_from([name for name in PREDICATES if name != "age"]), st.data())
 def test_a_tensor_says_what_is_observed(naive: Naive, name: str, data: st.DataObject) -> None:
@@ -254,6 +274,7 @@ def test_declared_predicates_without_facts() -> None:
     kb = KnowledgeBaseBuilder(PREDICATES.values()).build()
     for name in PREDICATES:
         assert (kb.count(name), kb.tuples(name), kb.tuples(name, truth=False)) == (0, [], [])
+    assert kb.matrix("likes").shape == (0, 0)
     assert tuple(kb.tensor("gives")[0].shape) == (0, 0, 0)
 
 

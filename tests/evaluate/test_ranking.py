@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rulewright import KnowledgeBase
 from rulewright.errors import DataError
+from rulewright.evaluate.classification import average_precision
 from rulewright.evaluate.ranking import count_rivals, evaluate_ranking, hits, reciprocal_ranks
 
 
@@ -78,8 +79,8 @@ def test_evaluation_is_that_of_nested_loops(drawn, seed, memory):
         return
     kb = train.with_splits({"test": test})
     scorer = Table(kb, seed)
-    found = evaluate_ranking(scorer, kb, memory_limit=memory)
-    reciprocal = []
+    found = evaluate_ranking(scorer, kb, memory_limit=memory, auc_pr=True)
+    reciprocal, pooled, truth = [], [], []
     for name in whole.predicates:
         true = list(zip(*(column.tolist() for column in whole.columns(name)), strict=True))
         for h, t in zip(*(column.tolist() for column in test.columns(name)), strict=True):
@@ -88,8 +89,13 @@ def test_evaluation_is_that_of_nested_loops(drawn, seed, memory):
                 row = scorer.table[name, inverse][query]
                 ranks = plain_places(row, answer, others)
                 reciprocal.append(sum(1 / rank for rank in ranks) / len(ranks))
+                for candidate, score in enumerate(row):
+                    if candidate not in others:
+                        pooled.append(score)
+                        truth.append(candidate == answer)
     assert len(found) == len(reciprocal)
     assert found.mrr == pytest.approx(np.mean(reciprocal))
+    assert found.auc_pr == pytest.approx(average_precision(pooled, truth))
     parts = found.by_relation()
     assert sum(len(part) * part.mrr for part in parts.values()) == pytest.approx(len(found) * found.mrr)
 

@@ -28,6 +28,7 @@ from rulewright.tables import FrameLibrary, build_frame, html_table
 
 if TYPE_CHECKING:
     import torch
+    from scipy.sparse import csr_array
 
 
 Value = str | int | float
@@ -305,6 +306,25 @@ class KnowledgeBase:
         return self.with_facts(true, false)
 
     # Views made on demand
+
+    def matrix(self, name: str) -> csr_array:
+        """Return a predicate's true facts as a sparse 0/1 matrix (arity 2) or column (arity 1).
+
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+        >>> kb.matrix("parent_of").sum(axis=1).tolist()
+        [1.0, 1.0, 0.0]
+        """
+        from scipy.sparse import csr_array
+
+        declaration = self.predicate(name)
+        if signature(declaration) not in ("e", "ee"):
+            raise DataError(f"only predicates over one or two entities have a matrix, got {declaration}")
+        domains = [self.domains[type_name] for type_name in declaration.types]
+        positions = [column - domain.start for column, domain in zip(self.columns(name), domains, strict=True)]
+        if declaration.arity == 1:
+            positions.append(np.zeros_like(positions[0]))
+        shape = (len(domains[0]), len(domains[1]) if declaration.arity == 2 else 1)
+        return csr_array((np.ones(len(positions[0])), (positions[0], positions[1])), shape=shape)
 
     def tensor(self, name: str, *, world: str | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a predicate as dense tensors (value, observed) over its domains, or over one world's entities.

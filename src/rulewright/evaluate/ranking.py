@@ -79,6 +79,7 @@ class RankingScores:
     equal: Ids
     unseen: Mask
     ties: Ties = "mean"
+    auc_pr: float = nan
 
     def __len__(self) -> int:
         return len(self.higher)
@@ -95,15 +96,16 @@ class RankingScores:
     def part(self, keep: Mask) -> RankingScores:
         """Return the figures of some queries."""
         columns = {name: getattr(self, name)[keep] for name in ("relation", "inverse", "higher", "equal", "unseen")}
-        return replace(self, **columns)
+        return replace(self, **columns, auc_pr=nan)
 
     def by_relation(self) -> dict[str, RankingScores]:
         """Return the figures of each relation that has queries."""
         return {self.names[index]: self.part(self.relation == index) for index in np.unique(self.relation)}
 
     def figures(self) -> dict[str, float]:
-        """Return MRR and Hits@1/3/10."""
-        return {"mrr": self.mrr, **{f"hits@{k}": self.hits(k) for k in HITS}}
+        """Return MRR and Hits@1/3/10, and AUC-PR where it was computed."""
+        figures = {"mrr": self.mrr, **{f"hits@{k}": self.hits(k) for k in HITS}}
+        return figures if np.isnan(self.auc_pr) else {**figures, "auc_pr": self.auc_pr}
 
     def as_dict(self) -> dict[str, object]:
         """Return all figures, for JSON."""
@@ -151,27 +153,32 @@ def evaluate_ranking(
     kb: KnowledgeBase,
     split: str | KnowledgeBase = "test",
     *,
+    known: Sequence[str] | None = None,
     relations: Sequence[str] | None = None,
     ties: Ties = "mean",
+    auc_pr: bool = False,
     memory_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> RankingScores:
     """Pose ``r(h, ?)`` and ``r(?, t)`` for every fact of a split and find the rank of its answer among all entities.
 
-    Other right answers, those among the training facts and all splits, are no candidates. Candidates are the entities
-    of the argument's type. ``memory_limit`` bounds the scores of one block of queries, 512 MiB by default.
+    Other right answers, those among the training facts and the splits ``known`` (all by default), are no candidates.
+    Candidates are the entities of the argument's type. ``auc_pr`` adds the average precision of all (query, candidate)
+    pairs ranked together, for small sets: it holds all their scores. ``memory_limit`` bounds the scores of one block of
+    queries, 512 MiB by default.
     """
     check_parameter("ties", ties, OneOf("mean", "optimistic", "pessimistic"))
     queries = kb.split(split) if isinstance(split, str) else split
     facts = queries.tables().get("ee")
     if facts is None or len(facts) == 0:
         raise DataError("the split has no fact of two entities, so there are no queries")
-    bases = [kb, *kb.splits.values(), queries]
+    bases = [kb, *(kb.splits.values() if known is None else (kb.split(name) for name in known)), queries]
     is_seen = np.zeros(kb.n_entities, dtype=bool)
     for column in kb.tables()["ee"].columns if "ee" in kb.tables() else ():
         is_seen[column] = True
     block_size = max(1, (read_memory_limit(memory_limit) or USUAL_MEMORY) // (8 * max(1, kb.n_entities)))
     blocks: list[tuple[npt.NDArray[Any], ...]] = []
+    pooled: list[tuple[Scores, Mask]] = []
     done = 0
     for name, declaration in kb.predicates.items():
         if signature(declaration) != "ee" or not queries.count(name):
@@ -196,10 +203,22 @@ def evaluate_ranking(
                 is_unseen = ~(is_seen[asked[chosen]] & is_seen[answers[chosen]])
                 relation = np.full(len(chosen), kb.predicate_index(name))
                 blocks.append((relation, np.full(len(chosen), inverse), higher, equal, is_unseen))
+                if auc_pr:
+                    is_true = np.zeros(scores.shape, dtype=bool)
+                    is_true[np.arange(len(chosen)), answer] = True
+                    is_candidate = np.ones(scores.shape, dtype=bool)
+                    is_candidate[known_row, known_candidate] = False
+                    is_candidate |= is_true
+                    pooled.append((scores[is_candidate], is_true[is_candidate]))
                 done += len(chosen)
                 if progress is not None:
                     progress("ranking", done, 2 * len(facts))
     if not blocks:
         raise DataError(f"the split has no fact of {', '.join(relations or ())}, so there are no queries")
+    area = nan
+    if auc_pr:
+        from rulewright.evaluate.classification import average_precision
+
+        area = average_precision(*(np.concatenate(columns) for columns in zip(*pooled, strict=True)))
     relation, backwards, higher, equal, is_unseen = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
-    return RankingScores(tuple(kb.predicates), relation, backwards, higher, equal, is_unseen, ties)
+    return RankingScores(tuple(kb.predicates), relation, backwards, higher, equal, is_unseen, ties=ties, auc_pr=area)

@@ -26,11 +26,13 @@ class GroundedRule:
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """How often a rule's body holds, and its head with it: counts of groundings, with some of them."""
+    """What a rule says about some facts. ``support`` and ``body`` count groundings, the others different heads."""
 
     rule: Rule
     support: int
     body: int
+    support_heads: int
+    body_heads: int
     examples: tuple[GroundedRule, ...]
     counterexamples: tuple[GroundedRule, ...]
 
@@ -69,6 +71,8 @@ def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5) -> RuleCoun
             rule,
             counts.groundings,
             counts.body_groundings,
+            counts.heads,
+            counts.body_heads,
             _groundings(rule, [*body, Literal(rule.head)], engine, limit),
             _groundings(rule, [*body, Literal(rule.head, False)], engine, limit),
         )
