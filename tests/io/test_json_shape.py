@@ -1,7 +1,7 @@
 import pytest
 
 from rulewright.errors import FileError, ParseError
-from rulewright.io.json_shape import Json, described, dumped, load, shortened
+from rulewright.io.json_shape import Json, describe, dump_records, load, show_short
 
 
 def write(folder, content):
@@ -77,9 +77,9 @@ def test_null_is_as_good_as_absent():
 
 
 def test_descriptions_stay_short():
-    assert len(shortened("x" * 1000)) == 60
-    assert described("x" * 1000).endswith("…")
+    assert len(show_short("x" * 1000)) == 60
+    assert describe("x" * 1000).endswith("…")
 
 
 def test_an_empty_list_is_written_as_one(tmp_path):
-    assert load(write(tmp_path, dumped([]))).items() == []
+    assert load(write(tmp_path, dump_records([]))).items() == []

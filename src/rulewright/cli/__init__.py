@@ -1,4 +1,9 @@
-"""The command line: one command, one file, each a thin shell over public functions."""
+"""The command line: one command, one file, each a thin shell over public functions.
+
+- `console`: tables, JSON, progress bars and warnings, for all of them
+- `demo`; `learn` (rules from facts), `apply`, `explain`, `infer` (what follows), `evaluate` (how good it is)
+- `convert` (between formats), `data` (named data sets), `run` (the papers' experiments), `serve` (the explorer)
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.files import write_text
 from rulewright.io.formats import join_splits, split_files
-from rulewright.io.json_shape import Json, dumped, load, shortened
+from rulewright.io.json_shape import Json, dump_records, load, show_short
 from rulewright.logic import PredicateDeclaration
 
 
@@ -97,9 +97,10 @@ def read_documents(path: str | os.PathLike[str]) -> tuple[Document, ...]:
         if title in documents:
             first = [*documents].index(title) + 1
             raise ParseError(
-                f"documents {first} and {number} are both titled {shortened(title)}; titles must differ", file=item.file
+                f"documents {first} and {number} are both titled {show_short(title)}; titles must differ",
+                file=item.file,
             )
-        documents[title] = _read_document(title, item.called(f"document {number} ({shortened(title)})"))
+        documents[title] = _read_document(title, item.called(f"document {number} ({show_short(title)})"))
     return tuple(documents.values())
 
 
@@ -149,13 +150,13 @@ def _read_sentence_index(item: Json, sentences: tuple[tuple[str, ...], ...]) -> 
 def _read_span(item: Json) -> tuple[int, int]:
     start, end = item.integers(2)
     if not 0 <= start < end:
-        raise item.fault(f"must be [start, end] with 0 <= start < end, got {shortened([start, end])}")
+        raise item.fault(f"must be [start, end] with 0 <= start < end, got {show_short([start, end])}")
     return start, end
 
 
 def write_documents(documents: Iterable[Document], path: str | os.PathLike[str]) -> None:
     """Write documents, one to a line; `read_documents` gives equal ones back."""
-    write_text(path, dumped([_document_record(document) for document in documents]))
+    write_text(path, dump_records([_document_record(document) for document in documents]))
 
 
 def _document_record(document: Document) -> dict[str, object]:
@@ -191,7 +192,7 @@ def read_predictions(path: str | os.PathLike[str]) -> tuple[Prediction, ...]:
         head, tail = record["h_idx"], record["t_idx"]
         for end in (head, tail):
             if end.integer() < 0:
-                raise end.fault(f"is {shortened(end.value)}; entities count from 0")
+                raise end.fault(f"is {show_short(end.value)}; entities count from 0")
         predictions.append(Prediction(record["title"].text(), head.integer(), record["r"].text(), tail.integer()))
     return tuple(predictions)
 
@@ -201,7 +202,7 @@ def write_predictions(predictions: Iterable[Prediction], path: str | os.PathLike
     records: list[dict[str, object]] = [
         {"title": fact.title, "h_idx": fact.head, "t_idx": fact.tail, "r": fact.relation} for fact in predictions
     ]
-    write_text(path, dumped(records))
+    write_text(path, dump_records(records))
 
 
 def to_knowledge_base(

@@ -96,8 +96,8 @@ def write_parquet(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
 
 def _read_graph(connection: Any, name: str) -> KnowledgeBase:
     """Read the table ``frame``, whose columns name a head, a relation and a tail."""
-    described = connection.execute("DESCRIBE frame").fetchall()
-    fields, types = [row[0] for row in described], [row[1] for row in described]
+    columns = connection.execute("DESCRIBE frame").fetchall()
+    fields, types = [row[0] for row in columns], [row[1] for row in columns]
     roles = read_header(fields)
     if roles is None:
         raise ParseError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import file_error
-from rulewright.io.json_shape import Json, load, shortened
+from rulewright.io.json_shape import Json, load, show_short
 from rulewright.io.scenes import PixelBox
 from rulewright.logic import PredicateDeclaration
 
@@ -121,7 +121,7 @@ def read_form(path: str | os.PathLike[str], *, split: str = MAIN_SPLIT) -> Form:
     for position, item in enumerate(items):
         block_id = item["id"].integer()
         if block_id in positions:
-            twice = f"form[{positions[block_id]}] and form[{position}] have the same id {shortened(block_id)}"
+            twice = f"form[{positions[block_id]}] and form[{position}] have the same id {show_short(block_id)}"
             raise ParseError(f"{twice}; ids must differ", file=item.file)
         positions[block_id] = position
     blocks = tuple(_read_block(item, positions) for item in items)
@@ -132,7 +132,7 @@ def read_form(path: str | os.PathLike[str], *, split: str = MAIN_SPLIT) -> Form:
 def _read_block(item: Json, block_ids: Collection[int]) -> Block:
     label = item["label"]
     if label.text() not in LABELS:
-        raise label.fault(f"must be one of {', '.join(LABELS)}, got {shortened(label.value)}")
+        raise label.fault(f"must be one of {', '.join(LABELS)}, got {show_short(label.value)}")
     words = [Word(word["text"].text(), PixelBox(*word["box"].integers(4))) for word in item["words"].items("words")]
     return Block(
         item["id"].integer(),
@@ -147,7 +147,7 @@ def _read_link(item: Json, block_ids: Collection[int]) -> tuple[int, int]:
     first, second = item.integers(2)
     for end in (first, second):
         if end not in block_ids:
-            raise item.fault(f"names block {shortened(end)} but the form has no block with this id")
+            raise item.fault(f"names block {show_short(end)} but the form has no block with this id")
     return first, second
 
 

@@ -52,12 +52,12 @@ class Json:
 
     def expected(self, wanted: str) -> ParseError:
         """Return the error for a value that is not ``wanted``."""
-        return self.fault(f"must be {wanted}, got {described(self.value)}")
+        return self.fault(f"must be {wanted}, got {describe(self.value)}")
 
     def __getitem__(self, key: str) -> Json:
         value = self.get(key)
         if value is None:
-            keys = ", ".join(shortened(other) for other in self._object()) or "nothing"
+            keys = ", ".join(show_short(other) for other in self._object()) or "nothing"
             raise self.fault(f"has no {key!r}; it has {keys}")
         return value
 
@@ -74,7 +74,7 @@ class Json:
     def fields(self) -> Iterator[tuple[str, Json]]:
         """Yield the fields of an object."""
         for key, value in self._object().items():
-            yield key, Json(value, file=self.file, parent=self, step=shortened(key))
+            yield key, Json(value, file=self.file, parent=self, step=show_short(key))
 
     def items(self, of: str = "") -> list[Json]:
         """Return the parts of a list; ``of`` says what they are."""
@@ -127,16 +127,16 @@ class Json:
         """Return a whole number that counts from 0 into ``size`` things."""
         index = self.integer()
         if not 0 <= index < size:
-            raise self.fault(f"is {shortened(index)} but there are {size} {of}")
+            raise self.fault(f"is {show_short(index)} but there are {size} {of}")
         return index
 
 
 def load(path: str | os.PathLike[str]) -> Json:
     """Read a JSON file; text that is not JSON is an error with its line and column."""
-    return parsed(read_text(path), file=os.fspath(path))
+    return parse_json(read_text(path), file=os.fspath(path))
 
 
-def parsed(text: str, *, file: str) -> Json:
+def parse_json(text: str, *, file: str) -> Json:
     """Read the text of one JSON value; ``file`` is named in errors."""
     if not text.strip():
         raise ParseError("the file is empty; expected JSON", file=file)
@@ -146,7 +146,7 @@ def parsed(text: str, *, file: str) -> Json:
         if len(fields) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in fields if keys.count(key) > 1)
-            raise ParseError(f"an object has the key {shortened(twice)} twice; keep one", file=file)
+            raise ParseError(f"an object has the key {show_short(twice)} twice; keep one", file=file)
         return fields
 
     def refused(constant: str) -> object:
@@ -177,20 +177,20 @@ def _explained(error: json.JSONDecodeError, text: str) -> str:
     return f"not JSON: {error.msg[0].lower()}{error.msg[1:]}, got {text[error.pos : error.pos + 10]!r}"
 
 
-def dumped(records: list[dict[str, object]]) -> str:
+def dump_records(records: list[dict[str, object]]) -> str:
     r"""Return the JSON text of a list with one record to a line.
 
-    >>> dumped([{"title": "A"}, {"title": "Ö"}])
+    >>> dump_records([{"title": "A"}, {"title": "Ö"}])
     '[\n{"title": "A"},\n{"title": "Ö"}\n]\n'
     """
     lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
     return f"[\n{lines}\n]\n" if records else "[]\n"
 
 
-def described(value: object) -> str:
+def describe(value: object) -> str:
     """Say in a few words what a JSON value is.
 
-    >>> [described(value) for value in ({"a": 1}, [1, 2], "text", 3.5, True, None)]
+    >>> [describe(value) for value in ({"a": 1}, [1, 2], "text", 3.5, True, None)]
     ['an object', 'a list', "the string 'text'", 'the number 3.5', 'true', 'null']
     """
     if isinstance(value, dict):
@@ -199,10 +199,10 @@ def described(value: object) -> str:
         return "a list"
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
-    return f"the {'string' if isinstance(value, str) else 'number'} {shortened(value)}"
+    return f"the {'string' if isinstance(value, str) else 'number'} {show_short(value)}"
 
 
-def shortened(value: object, *, width: int = 60) -> str:
+def show_short(value: object, *, width: int = 60) -> str:
     """Show a value on one line of limited width."""
     shown = repr(value)
     return shown if len(shown) <= width else f"{shown[: width - 1]}…"

@@ -31,7 +31,7 @@ from rulewright.data.builder import MAIN
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
 from rulewright.io.facts import all_predicates, check_finite, find_worlds
-from rulewright.io.json_shape import Json, parsed
+from rulewright.io.json_shape import Json, parse_json
 from rulewright.logic import (
     Annotations,
     PredicateDeclaration,
@@ -205,7 +205,7 @@ def _take_records(
         try:
             if take_plain(line):
                 continue
-            record = parsed(line, file=file or "<text>").called("the line")
+            record = parse_json(line, file=file or "<text>").called("the line")
             key = next((key for key, _ in record.fields() if key in take), None)
             if key is None:
                 raise DataError(f"an object with one of {', '.join(take)} is expected, got {line.strip()[:60]!r}")

@@ -13,7 +13,7 @@ from rulewright.checks import Whole, check_parameter
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import read_text
-from rulewright.io.json_shape import Json, load, shortened
+from rulewright.io.json_shape import Json, load, show_short
 from rulewright.logic import PredicateDeclaration
 
 MAIN_SPLIT = "train"
@@ -142,7 +142,7 @@ def _read_rows(
     if header not in (columns, columns + optional):
         raise ParseError(
             f"the first line must name the columns {' '.join(columns + optional)} between tabs, got "
-            f"{shortened(lines[0])}",
+            f"{show_short(lines[0])}",
             file=file,
             line=1,
         )
@@ -163,7 +163,7 @@ def _read_tidy_box(row: Mapping[str, str], file: str, line: int) -> PixelBox | N
         top, bottom, left, right = map(int, cells)
     except ValueError:
         raise ParseError(
-            f"{' '.join(BOX_COLUMNS)} must be four whole numbers or all empty, got {shortened(cells)}",
+            f"{' '.join(BOX_COLUMNS)} must be four whole numbers or all empty, got {show_short(cells)}",
             file=file,
             line=line,
         ) from None
@@ -182,7 +182,7 @@ def read_vrd(folder: str | os.PathLike[str]) -> tuple[Scene, ...]:
     for split in ("train", "test"):
         for image, relations in load(_member(folder, f"annotations_{split}", ".json")).fields():
             draft = _Draft()
-            for item in relations.called(f"image {shortened(image)}").items("relations"):
+            for item in relations.called(f"image {show_short(image)}").items("relations"):
                 subject, target = (_read_vrd_object(item[end], classes, draft) for end in ("subject", "object"))
                 predicate = predicates[item["predicate"].index(len(predicates), "predicates")]
                 draft.relations.append(SceneRelation(subject, predicate, target))
@@ -272,7 +272,7 @@ def read_gqa(path: str | os.PathLike[str]) -> tuple[Scene, ...]:
     split = start if start in ("train", "val", "test") else MAIN_SPLIT
     scenes = []
     for image, graph in load(path).fields():
-        items = dict(graph.called(f"image {shortened(image)}")["objects"].fields())
+        items = dict(graph.called(f"image {show_short(image)}")["objects"].fields())
         positions = {key: position for position, key in enumerate(items)}
         objects = [SceneObject(key, item["name"].text(), _read_box(item)) for key, item in items.items()]
         relations = []
@@ -348,7 +348,7 @@ def without_rare(scenes: Iterable[Scene], min_count: int = 1500) -> tuple[Scene,
 
 def _look_up(value: Json, key: int | str, positions: Mapping[Any, int]) -> int:
     if key not in positions:
-        raise value.fault(f"is {shortened(key)} but the image has no such object")
+        raise value.fault(f"is {show_short(key)} but the image has no such object")
     return positions[key]
 
 

@@ -23,7 +23,7 @@ from rulewright.errors import DataError
 from rulewright.files import write_text
 from rulewright.inject.pairs.clauses import read_clauses
 from rulewright.inject.pairs.joins import ClauseJoins, Labels
-from rulewright.io.json_shape import Json, dumped, load
+from rulewright.io.json_shape import Json, dump_records, load
 from rulewright.logic import Rule, RuleSet, Statement, quote
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def write_reports(reports: Sequence[InjectionReport], path: str | os.PathLike[st
     def name_fields(fields: list[tuple[str, object]]) -> dict[str, object]:
         return {_JSON_NAMES.get(name, name): value for name, value in fields if value is not None}
 
-    write_text(path, dumped([asdict(report, dict_factory=name_fields) for report in reports]))
+    write_text(path, dump_records([asdict(report, dict_factory=name_fields) for report in reports]))
 
 
 def read_reports(path: str | os.PathLike[str]) -> tuple[InjectionReport, ...]:
