@@ -15,7 +15,7 @@ import numbers
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias, cast
 
 from rulewright.errors import DataError
 
@@ -25,14 +25,6 @@ class Progress(Protocol):
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Take note, or show it."""
-        ...
-
-
-class ParameterRule(Protocol):
-    """What values a parameter may have."""
-
-    def complaint(self, value: object) -> str | None:
-        """Return what the value must be, or None where it is fine."""
         ...
 
 
@@ -50,20 +42,6 @@ class Whole:
     high: int | None = None
     optional: bool = False
 
-    def complaint(self, value: object) -> str | None:
-        """Return what the value must be, or None where it is fine."""
-        if value is None and self.optional:
-            return None
-        or_none = " or None" if self.optional else ""
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            return f"be a whole number{or_none}"
-        if self.low is not None and self.high is not None:
-            fits = self.low <= int(value) <= self.high
-            return None if fits else f"lie in {self.low} … {self.high}{or_none}"
-        if self.low is not None and int(value) < self.low:
-            return f"be >= {self.low}{or_none}"
-        return None
-
 
 @dataclass(frozen=True)
 class Real:
@@ -74,25 +52,6 @@ class Real:
     above: bool = False
     below: bool = False
     optional: bool = False
-
-    def complaint(self, value: object) -> str | None:
-        """Return what the value must be, or None where it is fine."""
-        if value is None and self.optional:
-            return None
-        or_none = " or None" if self.optional else ""
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            return f"be a number{or_none}"
-        number = float(value)
-        low_fits = self.low is None or (number > self.low if self.above else number >= self.low)
-        high_fits = self.high is None or (number < self.high if self.below else number <= self.high)
-        if low_fits and high_fits and not math.isnan(number):
-            return None
-        if self.low is not None and self.high is not None:
-            brackets = "(" if self.above else "[", ")" if self.below else "]"
-            return f"lie in {brackets[0]}{self.low:g}, {self.high:g}{brackets[1]}{or_none}"
-        if self.low is not None:
-            return f"be {'>' if self.above else '>='} {self.low:g}{or_none}"
-        return f"be {'<' if self.below else '<='} {self.high:g}{or_none}" if self.high is not None else "be a number"
 
 
 SHARE = Real(0, 1)
@@ -114,21 +73,10 @@ class OneOf:
     def __init__(self, *options: object) -> None:
         object.__setattr__(self, "options", options)
 
-    def complaint(self, value: object) -> str | None:
-        """Return what the value must be, or None where it is fine."""
-        if any(value == option and type(value) is type(option) for option in self.options):
-            return None
-        *most, last = map(repr, self.options)
-        return f"be {', '.join(most)} or {last}" if most else f"be {last}"
-
 
 @dataclass(frozen=True)
 class Flag:
     """True or False."""
-
-    def complaint(self, value: object) -> str | None:
-        """Return what the value must be, or None where it is fine."""
-        return None if isinstance(value, bool) else "be True or False"
 
 
 @dataclass(frozen=True)
@@ -141,31 +89,14 @@ class Names:
     rulewright.errors.DataError: targets must be a list of names or None, got 'likes'
     """
 
-    def complaint(self, value: object) -> str | None:
-        """Return what the value must be, or None where it is fine."""
-        is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
-        fits = value is None or (is_list and all(isinstance(name, str) for name in value))  # type: ignore[attr-defined]
-        return None if fits else "be a list of names or None"
-
 
 @dataclass(frozen=True)
 class MemoryLimit:
     """What `read_memory_limit` reads."""
 
-    def complaint(self, value: object) -> str | None:
-        """Return what the value must be, or None where it is fine."""
-        try:
-            read_memory_limit(value)  # type: ignore[arg-type]
-        except DataError:
-            return "be bytes or a text such as '2GB' or '500MiB'"
-        return None
 
-
-def check_parameter(name: str, value: object, rule: ParameterRule) -> None:
-    """Refuse a value that its rule does not allow; the message says which are allowed and what was given."""
-    complaint = rule.complaint(value)
-    if complaint is not None:
-        raise DataError(f"{name} must {complaint}, got {value!r}")
+ParameterRule: TypeAlias = Whole | Real | OneOf | Flag | Names | MemoryLimit
+"""What values a parameter may have."""
 
 
 def check_parameters(values: Mapping[str, object], rules: Mapping[str, ParameterRule]) -> None:
@@ -174,11 +105,58 @@ def check_parameters(values: Mapping[str, object], rules: Mapping[str, Parameter
         check_parameter(name, values[name], rule)
 
 
+def check_parameter(name: str, value: object, rule: ParameterRule) -> None:
+    """Refuse a value that its rule does not allow; the message says which are allowed and what was given."""
+    complaint: str | None = None
+    match rule:
+        case Whole() | Real():
+            complaint = _check_number(value, rule)
+        case OneOf(options):
+            if not any(value == option and type(value) is type(option) for option in options):
+                *most, last = map(repr, options)
+                complaint = f"be {', '.join(most)} or {last}" if most else f"be {last}"
+        case Flag():
+            complaint = None if isinstance(value, bool) else "be True or False"
+        case Names():
+            is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
+            if value is not None and not (is_list and all(isinstance(item, str) for item in value)):  # type: ignore[attr-defined]
+                complaint = "be a list of names or None"
+        case MemoryLimit():
+            read_memory_limit(value, name)
+    if complaint is not None:
+        raise DataError(f"{name} must {complaint}, got {value!r}")
+
+
+def _check_number(value: object, rule: Whole | Real) -> str | None:
+    """Return what a number must be, None where it is fine."""
+    if value is None and rule.optional:
+        return None
+    or_none = " or None" if rule.optional else ""
+    is_whole = isinstance(rule, Whole)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral if is_whole else numbers.Real):
+        return f"be a {'whole ' if is_whole else ''}number{or_none}"
+    number = cast("float", value)
+    low, high = rule.low, rule.high
+    above, below = (False, False) if isinstance(rule, Whole) else (rule.above, rule.below)
+    low_fits = low is None or number > low or (number == low and not above)
+    high_fits = high is None or number < high or (number == high and not below)
+    is_finite = -math.inf < number < math.inf
+    if low_fits and high_fits and is_finite:
+        return None
+    if low is not None and high is not None:
+        interval = f"{'(' if above else '['}{low:g}, {high:g}{')' if below else ']'}"
+        return f"lie in {f'{low} … {high}' if is_whole else interval}{or_none}"
+    if not is_finite:
+        return f"be a finite number{or_none}"
+    bound = f"{'>' if above else '>='} {low:g}" if low is not None else f"{'<' if below else '<='} {high:g}"
+    return f"be {bound}{or_none}"
+
+
 _BYTES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 _BYTES |= {"KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "TIB": 1024**4}
 
 
-def read_memory_limit(limit: int | str | None, name: str = "memory_limit") -> int | None:
+def read_memory_limit(limit: object, name: str = "memory_limit") -> int | None:
     """Return a limit in bytes, given as such or as text; None is no limit of the caller's.
 
     >>> read_memory_limit("2GB"), read_memory_limit("1.5 MiB"), read_memory_limit(4096)
@@ -190,10 +168,11 @@ def read_memory_limit(limit: int | str | None, name: str = "memory_limit") -> in
     """
     if limit is None:
         return None
+    size = limit
     if isinstance(limit, str):
         read = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", limit)
         if read and read[2].upper() in _BYTES:
-            limit = int(float(read[1]) * _BYTES[read[2].upper()])
-    if isinstance(limit, bool) or not isinstance(limit, numbers.Integral) or limit < 1:
+            size = int(float(read[1]) * _BYTES[read[2].upper()])
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
         raise DataError(f"{name} must be bytes or a text such as '2GB' or '500MiB', got {limit!r}")
-    return int(limit)
+    return int(size)

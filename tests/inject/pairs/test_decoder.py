@@ -288,14 +288,14 @@ def test_logits_must_be_finite_off_the_diagonal(value):
     [
         ({"method": "fast"}, "method must be 'exact', 'simplified' or 'full', got 'fast'"),
         ({"free": "some"}, "free must be 'all' or 'reference', got 'some'"),
-        ({"tau": -1}, "tau must lie in \\(0, inf\\), got -1"),
-        ({"k": -1}, "k must lie in \\[0, inf\\), got -1"),
+        ({"tau": -1}, "tau must be > 0, got -1"),
+        ({"k": -1}, "k must be >= 0, got -1"),
         ({"k": 1.0}, "give frequencies, the facts of each"),
         ({"frequencies": {"d": 1}}, "unknown relation 'd'"),
         ({"frequencies": [1, 2]}, r"frequencies must have 3 counts, got shape \[2\]"),
         ({"frequencies": [1, 2, -1]}, "frequencies must be >= 0 and finite"),
         ({"max_labels_per_pair": 0}, "max_labels_per_pair must be >= 1 or None, got 0"),
-        ({"epsilon": -1.0}, "epsilon must lie in \\[0, inf\\), got -1.0"),
+        ({"epsilon": -1.0}, "epsilon must be >= 0, got -1.0"),
         ({"time_limit": -1}, "time_limit must be >= 0 or None, got -1"),
     ],
 )

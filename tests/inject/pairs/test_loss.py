@@ -191,7 +191,7 @@ def test_logits_must_be_finite_off_the_diagonal(value):
         ({"form": "max"}, "form must be 'sum' or 'published', got 'max'"),
         ({"reduction": "max"}, "reduction must be 'mean', 'sum' or 'none', got 'max'"),
         ({"chunk": 0}, "chunk must be >= 1 or None, got 0"),
-        ({"eta": -1.0}, "eta must lie in \\[0, inf\\), got -1.0"),
+        ({"eta": -1.0}, "eta must be >= 0, got -1.0"),
         ({"eta": {1: 0.05}}, r"eta has no value for rules of length 2, only for \[1\]"),
     ],
 )

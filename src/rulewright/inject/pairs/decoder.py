@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -28,11 +27,11 @@ from rulewright.logic import Rule, RuleSet, Statement, quote
 
 _PARAMETER_RULES: Mapping[str, ParameterRule] = {
     "method": OneOf("exact", "simplified", "full"),
-    "tau": Real(0, math.inf, above=True, below=True),
-    "k": Real(0, math.inf, below=True),
+    "tau": Real(0, above=True),
+    "k": Real(0),
     "max_labels_per_pair": Whole(1, optional=True),
     "free": OneOf("all", "reference"),
-    "epsilon": Real(0, math.inf, below=True),
+    "epsilon": Real(0),
     "time_limit": Real(0, optional=True),
 }
 

@@ -87,7 +87,7 @@ class ConsistencyLoss(nn.Module):
         super().__init__()
         check_parameters(locals(), _PARAMETER_RULES)
         for slack in eta.values() if isinstance(eta, Mapping) else [eta]:
-            check_parameter("eta", slack, Real(0, math.inf, below=True))
+            check_parameter("eta", slack, Real(0))
         self.relations = tuple(relations)
         self.form, self.eta, self.reduction = form, eta, reduction
         self.chunk, self.check_finite = chunk, check_finite
