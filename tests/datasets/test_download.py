@@ -14,7 +14,7 @@ from rulewright.datasets import Dataset, DatasetFile, download, get, locate
 from rulewright.datasets.catalogue import RAW_GITHUB
 from rulewright.errors import FileError, UnknownNameError
 
-BIG = bytes(range(256)) * 1600  # many chunks
+BIG = bytes(range(256)) * 1600  # many chunks, so that half of it is worth resuming
 SMALL = b"head\trelation\ttail\n"
 
 
@@ -25,7 +25,8 @@ class Served:
     contents: dict[str, bytes]
     cut_after: list[int] = field(default_factory=list)  # one entry a request: bytes sent before the connection closes
     statuses: list[int] = field(default_factory=list)  # one entry a request: an error to answer with
-    requests: list[str] = field(default_factory=list)
+    ranges: bool = True
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
     address: str = ""
 
 
@@ -34,16 +35,26 @@ def handler(served: Served) -> type[BaseHTTPRequestHandler]:
         timeout = 10
 
         def do_GET(self) -> None:
-            served.requests.append(self.path)
+            asked = self.headers["Range"]
+            served.requests.append((self.path, asked))
             content = served.contents.get(self.path.removeprefix("/"))
             if content is None:
                 return self.send_error(404)
             if served.statuses:
                 return self.send_error(served.statuses.pop(0))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
+            start = 0
+            if asked is not None and served.ranges:
+                start = int(asked.removeprefix("bytes=").removesuffix("-"))
+                if start >= len(content):
+                    return self.send_error(416)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            else:
+                self.send_response(200)
+            body = content[start:]
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(content[: served.cut_after.pop(0)] if served.cut_after else content)
+            self.wfile.write(body[: served.cut_after.pop(0)] if served.cut_after else body)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -140,51 +151,70 @@ def test_plain_download(served: Served, cache: Path) -> None:
     assert folder == cache / "kbc" / "one"
     assert (folder / "big.bin").read_bytes() == BIG
     assert [path.name for path in folder.iterdir()] == ["big.bin"]
-    assert served.requests == ["/me/repo/c0ffee/big.bin"]
+    assert served.requests == [("/me/repo/c0ffee/big.bin", None)]
 
 
 def test_quoted_address_and_parts(served: Served, cache: Path) -> None:
     assert get("two/S2", base_url=served.address) == cache / "kbc" / "two" / "S2"
-    assert served.requests == ["/me/repo/c0ffee/a%20b.tsv"]
+    assert served.requests == [("/me/repo/c0ffee/a%20b.tsv", None)]
     assert get("two", "S2", base_url=served.address) == locate("two", "S2") == cache / "kbc" / "two" / "S2"
     with pytest.raises(FileError, match=r"data set two is not complete here: no .*big\.bin of 409600 bytes"):
         locate("two")
 
 
 def test_progress_counts_the_bytes_of_all_files(served: Served) -> None:
-    seen: list[tuple[str, int, int]] = []
-    get("two", progress=lambda stage, done, total: seen.append((stage, done, total)), base_url=served.address)
-    done = [count for _, count, _ in seen]
+    seen: list[tuple[int, int, str]] = []
+    get("two", progress=lambda stage, done, total: seen.append((done, total, stage)), base_url=served.address)
+    done = [count for count, _, _ in seen]
     assert done == sorted(done)
-    assert {total for _, _, total in seen} == {len(BIG) + len(SMALL)}
-    assert seen[-1] == ("kbc/two/S2/small.tsv", len(BIG) + len(SMALL), len(BIG) + len(SMALL))
+    assert {total for _, total, _ in seen} == {len(BIG) + len(SMALL)}
+    assert seen[-1] == (len(BIG) + len(SMALL), len(BIG) + len(SMALL), "kbc/two/S2/small.tsv")
 
 
 @pytest.mark.parametrize("cuts", [[len(BIG) // 2], [len(BIG) // 2, len(BIG) // 4]])
-def test_after_a_cut_connection_the_file_is_fetched_again(served: Served, cuts: list[int]) -> None:
+def test_cut_connections_are_resumed(served: Served, cuts: list[int]) -> None:
     served.cut_after = list(cuts)
     folder = get("one", base_url=served.address)
     assert (folder / "big.bin").read_bytes() == BIG
     assert len(served.requests) == len(cuts) + 1
+    starts = [int(asked.removeprefix("bytes=").removesuffix("-")) for _, asked in served.requests[1:] if asked]
+    assert len(starts) == len(cuts)
+    assert starts == sorted(set(starts))
+    assert starts[0] > 0
 
 
-def test_a_failed_run_leaves_no_part_of_a_file_and_a_later_one_succeeds(served: Served, cache: Path) -> None:
+def test_a_later_run_goes_on_where_an_earlier_one_stopped(served: Served, cache: Path) -> None:
     served.cut_after = [len(BIG) // 2] + [0] * (download.ATTEMPTS - 1)
     with pytest.raises(FileError, match="the connection was cut"):
         get("one", base_url=served.address)
-    assert len(served.requests) == download.ATTEMPTS
-    assert not [path for path in cache.rglob("*") if path.is_file()]
-    assert (get("one", base_url=served.address) / "big.bin").read_bytes() == BIG
-
-
-def test_files_that_are_complete_are_not_fetched_again_after_a_failure(served: Served, cache: Path) -> None:
-    del served.contents["me/repo/c0ffee/a%20b.tsv"]
-    with pytest.raises(FileError, match="404"):
-        get("two", base_url=served.address)
-    served.contents["me/repo/c0ffee/a%20b.tsv"] = SMALL
+    kept = (cache / "kbc/one/big.bin.part").stat().st_size
+    assert kept > 0
+    assert not (cache / "kbc/one/big.bin").exists()
     served.requests.clear()
-    get("two", base_url=served.address)
-    assert served.requests == ["/me/repo/c0ffee/a%20b.tsv"]
+    assert (get("one", base_url=served.address) / "big.bin").read_bytes() == BIG
+    assert served.requests == [("/me/repo/c0ffee/big.bin", f"bytes={kept}-")]
+
+
+def test_a_server_without_ranges_starts_over(served: Served) -> None:
+    served.ranges = False
+    served.cut_after = [len(BIG) // 2]
+    folder = get("one", base_url=served.address)
+    assert (folder / "big.bin").read_bytes() == BIG
+    assert [asked is not None for _, asked in served.requests] == [False, True]
+
+
+def test_a_finished_part_needs_no_request(served: Served, cache: Path) -> None:
+    put(cache, SETS["one"].files[0])
+    (cache / "kbc/one/big.bin").rename(cache / "kbc/one/big.bin.part")
+    assert (get("one", base_url=served.address) / "big.bin").read_bytes() == BIG
+    assert served.requests == []
+
+
+def test_a_part_longer_than_the_file_is_dropped(served: Served, cache: Path) -> None:
+    (cache / "kbc/one").mkdir(parents=True)
+    (cache / "kbc/one/big.bin.part").write_bytes(BIG + b"more")
+    assert (get("one", base_url=served.address) / "big.bin").read_bytes() == BIG
+    assert served.requests == [("/me/repo/c0ffee/big.bin", None)]
 
 
 @pytest.mark.parametrize("wrong", [BIG[:-1] + b"!", BIG[:-1], BIG + b"more"], ids=["other", "shorter", "longer"])
@@ -196,8 +226,25 @@ def test_a_wrong_checksum_is_refused_and_deleted(served: Served, cache: Path, wr
     assert f"{served.address}me/repo/c0ffee/big.bin" in text
     assert hashlib.sha256(BIG).hexdigest() in text
     assert hashlib.sha256(wrong[: len(BIG) + 4]).hexdigest() in text
-    assert not [path for path in cache.rglob("*") if path.is_file()]
+    assert list((cache / "kbc/one").iterdir()) == []
     assert len(served.requests) == 1
+
+
+def test_a_damaged_part_is_not_kept(served: Served, cache: Path) -> None:
+    (cache / "kbc/one").mkdir(parents=True)
+    (cache / "kbc/one/big.bin.part").write_bytes(b"damaged")
+    with pytest.raises(FileError, match="wrong checksum"):
+        get("one", base_url=served.address)
+    assert (get("one", base_url=served.address) / "big.bin").read_bytes() == BIG
+
+
+def test_a_part_that_the_server_cannot_continue_is_dropped(served: Served, cache: Path) -> None:
+    served.contents["me/repo/c0ffee/big.bin"] = SMALL
+    (cache / "kbc/one").mkdir(parents=True)
+    (cache / "kbc/one/big.bin.part").write_bytes(BIG[: len(SMALL)])
+    with pytest.raises(FileError, match="wrong checksum"):
+        get("one", base_url=served.address)
+    assert [asked for _, asked in served.requests] == [f"bytes={len(SMALL)}-", None]
 
 
 def test_not_found_is_reported_at_once(served: Served, cache: Path) -> None:
@@ -238,13 +285,14 @@ def test_only_wrong_files_are_fetched_again(served: Served, cache: Path) -> None
     (cache / "kbc/two/S2/small.tsv").write_bytes(SMALL.upper())
     get("two", base_url=served.address)
     assert (cache / "kbc/two/S2/small.tsv").read_bytes() == SMALL
-    assert served.requests == ["/me/repo/c0ffee/a%20b.tsv"]
+    assert [path for path, _ in served.requests] == ["/me/repo/c0ffee/a%20b.tsv"]
 
 
 def test_force_fetches_everything_from_the_start(served: Served, cache: Path) -> None:
     put(cache, *SETS["one"].files)
+    (cache / "kbc/one/big.bin.part").write_bytes(b"old")
     get("one", force=True, base_url=served.address)
-    assert served.requests == ["/me/repo/c0ffee/big.bin"]
+    assert served.requests == [("/me/repo/c0ffee/big.bin", None)]
 
 
 def test_a_failed_force_leaves_the_old_file(served: Served, cache: Path) -> None:
@@ -300,24 +348,26 @@ def test_local_only_files_are_named_before_anything_is_fetched(served: Served, c
 def test_a_local_only_file_put_in_its_place_completes_the_set(served: Served, cache: Path) -> None:
     put(cache, SETS["local"].files[1])
     assert get("local", force=True, base_url=served.address) == locate("local") == cache / "kbc" / "local"
-    assert served.requests == ["/me/repo/c0ffee/a%20b.tsv"]
+    assert [path for path, _ in served.requests] == ["/me/repo/c0ffee/a%20b.tsv"]
 
 
 def test_a_cache_that_cannot_be_written_is_named(served: Served, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
-    with pytest.raises(FileError, match=r"cannot write .*big\.bin: Not a directory"):
+    with pytest.raises(FileError, match=r"cannot write .*big\.bin\.part: Not a directory"):
         get("one", base_url=served.address)
 
 
-def test_an_interrupt_leaves_no_part_of_a_file(served: Served, cache: Path) -> None:
+def test_an_interrupt_keeps_the_part(served: Served, cache: Path) -> None:
     def interrupt(stage: str, done: int, total: int) -> None:
         if done > total // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         get("one", progress=interrupt, base_url=served.address)
-    assert not [path for path in cache.rglob("*") if path.is_file()]
-    assert (get("one", base_url=served.address) / "big.bin").read_bytes() == BIG
+    kept = (cache / "kbc/one/big.bin.part").stat().st_size
+    assert kept > len(BIG) // 2
+    get("one", base_url=served.address)
+    assert served.requests[-1] == ("/me/repo/c0ffee/big.bin", f"bytes={kept}-")
 
 
 def test_unknown_names_are_refused_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:

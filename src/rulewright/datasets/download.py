@@ -21,7 +21,8 @@ ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.25
 TIMEOUT_SECONDS = 30.0
 CHUNK_BYTES = 1 << 15
-TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
+TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504, RANGE_NOT_SATISFIABLE})
 
 
 def data_folder() -> Path | None:
@@ -78,8 +79,8 @@ def get(
     """Return the folder of a data set, after downloading what is missing into the cache.
 
     A complete copy below RULEWRIGHT_DATA is used as it is. In the cache, files with the right checksum stay and the
-    rest is fetched, whole files at a time. ``force`` fetches every file into the cache anew. ``progress`` counts the
-    bytes of all files to fetch, its stage is the file. ``base_url`` stands in for GitHub's address.
+    rest is fetched; a file that was cut off goes on where it stopped. ``force`` fetches every file anew. ``progress``
+    counts the bytes of all files to fetch, its stage is the file. ``base_url`` stands in for GitHub's address.
 
     >>> get("umls")  # doctest: +SKIP
     PosixPath('.../kbc/umls')
@@ -99,6 +100,8 @@ def get(
         if (force and file.url is not None) or not _is_right(cache / file.path, file):
             if file.url is None:
                 raise _local_only(dataset, file, cache)
+            if force:
+                (cache / f"{file.path}.part").unlink(missing_ok=True)
             wanted.append((f"{base_url.rstrip('/')}/{file.url.removeprefix(RAW_GITHUB)}", file))
     if wanted:
         _fetch_all(wanted, cache, progress)
@@ -148,40 +151,67 @@ def _fetch_all(wanted: list[tuple[str, DatasetFile]], cache: Path, progress: Pro
 def _fetch(session: Session, url: str, target: Path, *, size: int, sha256: str, report: Callable[[int], None]) -> None:
     """Bring a file to ``target``, which afterwards has exactly this SHA-256 or is as it was before.
 
-    After failure i = 0, 1, 2 the next try waits ``0.25 · 2^i`` seconds; ``report`` is called with the bytes so far.
+    What has come so far waits in ``target.part``: the next try, or the next run, goes on from there. After failure
+    i = 0, 1, 2 the next try waits ``0.25 · 2^i`` seconds; ``report`` is called with the bytes so far.
     """
-    from requests import RequestException
-
+    part = target.with_name(f"{target.name}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        _receive_with_retries(session, url, part, size=size, report=report)
+        content = part.read_bytes()
+        checksum = hashlib.sha256(content).hexdigest()
+        if checksum == sha256:
+            # The verified bytes are written anew, not renamed: another process may still be appending to the part.
+            write_bytes(target, content)
+        part.unlink(missing_ok=True)
+    except FileError:
+        raise
     except OSError as error:
-        raise file_error("write", str(target), error) from None
-    for attempt in range(ATTEMPTS):
-        content = bytearray()
-        try:
-            with session.get(url, stream=True, timeout=TIMEOUT_SECONDS) as response:
-                response.raise_for_status()
-                for chunk in response.iter_content(CHUNK_BYTES):
-                    content += chunk
-                    if len(content) > size:
-                        break  # the checksum will refuse it; there is no need to take the rest
-                    report(len(content))
-            break
-        except RequestException as error:
-            is_transient = error.response is None or error.response.status_code in TRANSIENT_STATUSES
-            if attempt + 1 == ATTEMPTS or not is_transient:
-                raise FileError(
-                    f"cannot download {url}: {_explain_failure(error)}; set RULEWRIGHT_DATA to a folder that has this"
-                    f" file in the same layout, or download it by hand to {target}"
-                ) from None
-            time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
-    checksum = hashlib.sha256(content).hexdigest()
+        raise file_error("write", str(part), error) from None
     if checksum != sha256:
         raise FileError(
             f"wrong checksum from {url}: expected SHA-256 {sha256} ({size} bytes),"
             f" got {checksum} ({len(content)} bytes); what came is not kept"
         )
-    write_bytes(target, bytes(content))
+
+
+def _receive_with_retries(session: Session, url: str, part: Path, *, size: int, report: Callable[[int], None]) -> None:
+    from requests import RequestException
+
+    for attempt in range(ATTEMPTS):
+        try:
+            return _receive(session, url, part, size=size, report=report)
+        except RequestException as error:
+            is_transient = error.response is None or error.response.status_code in TRANSIENT_STATUSES
+            if attempt + 1 == ATTEMPTS or not is_transient:
+                raise FileError(
+                    f"cannot download {url}: {_explain_failure(error)}; set RULEWRIGHT_DATA to a folder that has this"
+                    f" file in the same layout, or download it by hand to {part.with_suffix('')}"
+                ) from None
+            time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
+
+
+def _receive(session: Session, url: str, part: Path, *, size: int, report: Callable[[int], None]) -> None:
+    received = part.stat().st_size if part.exists() else 0
+    if received == size:
+        return
+    # Compressed in transit, the offsets of a resumed transfer would not be offsets into the file.
+    headers = {"Accept-Encoding": "identity"}
+    if 0 < received < size:
+        headers["Range"] = f"bytes={received}-"
+    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
+        if response.status_code == RANGE_NOT_SATISFIABLE:
+            part.unlink(missing_ok=True)
+        response.raise_for_status()
+        is_resumed = response.status_code == PARTIAL_CONTENT
+        received = received if is_resumed else 0
+        with part.open("ab" if is_resumed else "wb") as file:
+            for chunk in response.iter_content(CHUNK_BYTES):
+                file.write(chunk)
+                received += len(chunk)
+                if received > size:
+                    return  # the checksum will refuse it; there is no need to take the rest
+                report(received)
 
 
 def _explain_failure(error: RequestException) -> str:
