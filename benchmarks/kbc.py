@@ -55,7 +55,7 @@ def growing(facts: int) -> dict[str, float]:
     name = list(whole.predicates)[-1]
     kept, hidden = whole.hold_out(min(0.1, QUESTIONS / whole.count(name)), predicates=[name])
     kb = kept.with_splits({"test": hidden})
-    graph = Graph.of(kb)
+    graph = Graph(kb)
     before, after = graph.edges(2 * kb.predicate_index(name))
     start = time.process_time()
     found = find_paths(

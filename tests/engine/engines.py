@@ -89,7 +89,7 @@ def count_by_walks(kb: KnowledgeBase, head: Atom, body: Sequence[Literal]) -> Co
     if chain is None or chain.apart or not chain.is_closed:
         return None
     path = encode_path(chain.steps, {step.relation: find_relation(kb, step.relation) for step in chain.steps})
-    ways = Graph.of(kb).walk(np.arange(kb.n_entities), path).tocoo()
+    ways = Graph(kb).walk(np.arange(kb.n_entities), path).tocoo()
     rows = zip(ways.row.tolist(), ways.col.tolist(), ways.data.astype(int).tolist(), strict=True)
     return Counter({(start, end): count for start, end, count in rows})
 

@@ -3,7 +3,7 @@
 - `sql`: any conjunctive body as portable SQL, and `SQLEngine`, which counts and lists groundings; `duckdb`: the engine
   that is used, `Engine`.
 - `chain_counts`: statements and sparse products that count all chain rules of a length at once, for the miner.
-- `walks`: `Graph`, paths as products of sparse matrices, with an edge hidden from each walker; `evidence`: which rules
+- `walks`: `Graph`, paths as products of sparse matrices, with an edge hidden from each walker; `Evidence`, which rules
   of a `RuleTable` speak for which candidates of a query, by such walks.
 - `batches`: rules of one shape as one table (`RuleBatch`), so that one join runs them all; `indexed_joins`: such a join
   for one head over sorted facts, without a database.

@@ -14,8 +14,7 @@ from rulewright.checks import OneOf, Whole, check_parameter
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids
 from rulewright.engine.batches import Source
-from rulewright.engine.evidence import ANY_ENTITY, WAYS, Evidence, RuleForm, RuleTable, Ways
-from rulewright.engine.walks import Graph, find_relation
+from rulewright.engine.walks import ANY_ENTITY, WAYS, Evidence, Graph, RuleForm, RuleTable, Ways, find_relation
 from rulewright.errors import DataError
 from rulewright.logic import (
     And,
@@ -69,7 +68,7 @@ class RuleRanker:
         max_cells: int = 2**22,
     ) -> None:
         self.kb, self.tables, self.aggregation, self.max_cells = kb, dict(tables), aggregation, max_cells
-        self.graph = Graph.of(kb)
+        self.graph = Graph(kb)
         self._latest: tuple[int, Evidence] | None = None
 
     @classmethod

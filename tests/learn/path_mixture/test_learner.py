@@ -8,19 +8,12 @@ from real_data import DATA, needs_data
 from scipy import sparse
 
 from rulewright import KnowledgeBase, datasets
-from rulewright.engine.evidence import WAYS, Evidence, RuleTable
-from rulewright.engine.walks import Graph
+from rulewright.engine.walks import WAYS, Evidence, Graph, HiddenEdges, RuleTable
 from rulewright.errors import DataError, FileError, RulewrightError
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.path_mixture.learner import PathMixture
-from rulewright.learn.path_mixture.weighing import (
-    LOSSES,
-    Queries,
-    RankingExamples,
-    build_examples,
-    find_highest,
-    fit_weights,
-)
+from rulewright.learn.path_mixture.paths import count_constant_rules
+from rulewright.learn.path_mixture.target import LOSSES, RankingExamples, build_examples, find_highest, fit_weights
 from rulewright.logic import parse_rules
 from rulewright.reason.ranking import RuleRanker
 
@@ -134,7 +127,7 @@ def test_losses_are_those_of_plain_loops(seed, loss):
     weights = np.random.default_rng(seed + 1).normal(size=3)
     scores = each.features.toarray() @ weights
     expected = 0.0
-    for question in range(len(each)):
+    for question in range(len(each.positive)):
         mine = scores[each.start[question] : each.start[question + 1]]
         own = scores[each.positive[question]]
         others = [score for place, score in enumerate(mine) if place + each.start[question] != each.positive[question]]
@@ -151,8 +144,8 @@ def test_losses_are_those_of_plain_loops(seed, loss):
         for rule in range(3):
             nudged = weights.copy()
             nudged[rule] += 1e-6
-            higher = LOSSES[loss](each, each.scores(nudged))[0]
-            assert (higher - found) / 1e-6 == pytest.approx((each.transposed @ slope)[rule], abs=1e-3)
+            higher = LOSSES[loss](each, each.features @ nudged)[0]
+            assert (higher - found) / 1e-6 == pytest.approx((each.features.T @ slope)[rule], abs=1e-3)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -161,7 +154,7 @@ def test_weights_stay_in_their_bounds_and_lower_the_loss(loss):
     zero = np.zeros(3)
     weights = fit_weights(each, zero, lower=zero, upper=np.array([np.inf, np.inf, 0.5]), loss=loss, l2=0.01)
     assert (weights >= 0).all() and weights[2] <= 0.5
-    before, after = (LOSSES[loss](each, each.scores(w))[0] for w in (zero, weights))
+    before, after = (LOSSES[loss](each, each.features @ w)[0] for w in (zero, weights))
     assert after <= before
 
 
@@ -172,24 +165,19 @@ graphs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 
 @settings(max_examples=30, deadline=None)
 def test_examples_are_built_on_the_graph_without_each_fact(facts, block):
     kb = KnowledgeBase.from_triples([(f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(facts)])
-    graph = Graph.of(kb)
+    graph = Graph(kb)
     before, after = graph.edges(0)
     paths = [(1,), (2,), (0, 1, 0), (2, 0), (0, 0)]
     paths = [path for path in paths if max(path) < 2 * graph.relations]
     table = RuleTable.of_paths(0, paths)
-    queries = Queries.of(0, before, after, (before, after))
-
-    def columns(row, right, rule, truth):
-        return rule, truth
-
-    found = build_examples(
-        Evidence(graph, table), queries, columns, len(paths), np.ones(len(paths)), hide=True, block=block
-    )
+    none = count_constant_rules(graph, HiddenEdges(0, before, after), max_length=0)
+    facts_asked, weights = (before, after), np.ones(len(paths))
+    found = build_examples(Evidence(graph, table), none, facts_asked, facts_asked, weights, hide=True, block=block)
     name = next(iter(kb.predicates))
     for place, (h, t) in enumerate(zip(before, after, strict=True)):
         rest = kb.tables()["ee"]
         keep = ~((rest.predicate == 0) & (rest.columns[0] == h) & (rest.columns[1] == t))
-        without = Graph(rest.keep_rows(keep), kb.n_entities, len(kb.predicates))
+        without = Graph(kb.with_facts({"ee": rest.keep_rows(keep)}))
         known = set(after[before == h].tolist()) - {int(t)}
         expected = {}
         for number, path in enumerate(paths):

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rulewright import KnowledgeBase
-from rulewright.engine.evidence import ANY_ENTITY, Evidence, RuleForm
-from rulewright.engine.walks import Graph, HiddenEdges
+from rulewright.engine.walks import ANY_ENTITY, Evidence, Graph, HiddenEdges, RuleForm
 from rulewright.errors import DataError
-from rulewright.learn.path_mixture.constant_rules import count_constant_rules
-from rulewright.learn.path_mixture.paths import count_paths, find_paths
+from rulewright.learn.path_mixture.paths import count_constant_rules, count_paths, find_paths
 from rulewright.logic import mirror_path
 
 graphs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), min_size=1, max_size=14)
@@ -54,7 +52,7 @@ def test_hiding_an_edge_is_walking_on_the_graph_without_it(facts, path, data):
     mine = [(h, t) for p, h, t in edges if p == relation]
     before, after = (np.array(each) for each in zip(*mine, strict=True))
     starts = np.array([data.draw(st.integers(0, 4)) for _ in mine])
-    found = Graph.of(graph_of(facts)).walk(starts, tuple(path), HiddenEdges(relation, before, after)).toarray()
+    found = Graph(graph_of(facts)).walk(starts, tuple(path), HiddenEdges(relation, before, after)).toarray()
     for row, (h, t) in enumerate(mine):
         fact = (t, relation // 2, h) if relation % 2 else (h, relation // 2, t)
         ends = walks(facts - {fact}, starts[row], path)
@@ -81,7 +79,7 @@ def test_given_paths_are_counted_as_found_ones(facts, data):
     edges = sorted(directed(facts))
     relation = data.draw(st.sampled_from(edges))[0]
     before, after = (np.array(each) for each in zip(*((h, t) for p, h, t in edges if p == relation), strict=True))
-    graph, hidden = Graph.of(graph_of(facts)), HiddenEdges(relation, before, after)
+    graph, hidden = Graph(graph_of(facts)), HiddenEdges(relation, before, after)
     found = find_paths(graph, hidden, max_length=3)
     never = [path for path in product(range(6), repeat=2) if path not in found.paths]
     again = count_paths(graph, hidden, (*found.paths, *never))
@@ -100,7 +98,7 @@ def test_what_edges_tell_is_that_of_the_graph_without_the_hidden_one(facts, path
     before, after = (np.array(each) for each in zip(*mine, strict=True))
     starts = np.array([data.draw(st.integers(0, 4)) for _ in mine])
     hidden = HiddenEdges(relation, before, after)
-    found = Graph.of(graph_of(facts)).walk(starts, tuple(path), hidden, telling=True).toarray()
+    found = Graph(graph_of(facts)).walk(starts, tuple(path), hidden, telling=True).toarray()
     for row, (h, t) in enumerate(mine):
         fact = (t, relation // 2, h) if relation % 2 else (h, relation // 2, t)
         expected = [plain_strength(facts - {fact}, starts[row], each, path) for each in range(5)]
@@ -115,7 +113,7 @@ def test_paths_are_those_of_nested_loops(facts, max_length):
     relation = edges[0][0]
     mine = [(h, t) for p, h, t in edges if p == relation]
     before, after = (np.array(each) for each in zip(*mine, strict=True))
-    found = find_paths(Graph.of(graph_of(facts)), HiddenEdges(relation, before, after), max_length=max_length)
+    found = find_paths(Graph(graph_of(facts)), HiddenEdges(relation, before, after), max_length=max_length)
     expected = {}
     for length in range(1, max_length + 1):
         for path in product(range(6), repeat=length):
@@ -135,7 +133,7 @@ def test_paths_are_those_of_nested_loops(facts, max_length):
 @settings(max_examples=40, deadline=None)
 @given(graphs, st.integers(0, 5))
 def test_constant_rules_speak_where_their_bodies_hold(facts, relation):
-    graph = Graph.of(graph_of(facts))
+    graph = Graph(graph_of(facts))
     before, after = graph.edges(relation)
     if len(before) == 0:
         return
@@ -166,14 +164,14 @@ def test_constant_rules_speak_where_their_bodies_hold(facts, relation):
 
 def test_walks_turn_round_and_lengths_are_checked():
     assert mirror_path((0, 3, 4)) == (5, 2, 1)
-    graph = Graph.of(graph_of({(0, 0, 1)}))
+    graph = Graph(graph_of({(0, 0, 1)}))
     with pytest.raises(DataError, match="max_length must lie in"):
         find_paths(graph, HiddenEdges(0, np.array([0]), np.array([1])), max_length=6)
 
 
 def test_a_sample_of_edges_finds_some_of_the_paths():
     facts = {(0, 0, i) for i in range(1, 5)} | {(i, 1, j) for i in range(5) for j in range(5)}
-    graph = Graph.of(graph_of(facts))
+    graph = Graph(graph_of(facts))
     hidden = HiddenEdges(0, *graph.edges(0))
     every = set(find_paths(graph, hidden, max_length=3).paths)
     some = set(find_paths(graph, hidden, max_length=3, max_edges=2, seed=1).paths)

@@ -138,7 +138,7 @@ class PairCounter:
         first, second = (column[keep] for column in known)
         self.questions = TargetQuestions((first, second), np.ones((len(first), 1), dtype=bool))
         kb = task.graph.kb
-        self._walks = Graph(kb.tables().get("ee"), kb.n_entities, len(kb.predicates))
+        self._walks = Graph(kb)
         self._codes = StatementCodes(2, task.graph.vocabulary)
         row = np.searchsorted(self.firsts, first)
         self._true = sparse.csr_array((np.ones(len(row)), (row, second)), shape=(len(self.firsts), kb.n_entities))
@@ -184,7 +184,7 @@ class PairCounter:
         """Return in how many ways a path leads from the first arguments to every entity."""
         if path not in self._states:
             if not path:
-                self._states[path] = self._walks.start(self.firsts)
+                self._states[path] = self._walks.walk(self.firsts, ())
             else:
                 self._states[path] = self._apply(self._walk(path[:-1]), path[-1])
         return self._states[path]

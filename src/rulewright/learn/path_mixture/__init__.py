@@ -1,6 +1,7 @@
 """Completion of a graph by a weighted mixture of paths, `PathMixture`.
 
-In the order data flows: paths.py finds the paths that join the ends of facts; constant_rules.py counts rules that name
-entities; weighing.py builds queries with their candidates and fits weights; target.py does all of it for one direction
-of one relation; rules.py writes what was learned in the rule language; learner.py is the learner, and keeps its work.
+In the order data flows: paths.py finds and counts rules, paths that join the ends of facts and rules that name
+entities; target.py learns one query: it poses it for facts, collects which rules speak for which candidates, and fits
+the weights; learner.py is the learner: it does so for every relation and direction, keeps its work in a folder and
+writes what was learned in the rule language.
 """

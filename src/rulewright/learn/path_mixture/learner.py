@@ -4,27 +4,51 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path as FilePath
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from rulewright.checks import SHARE, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
-from rulewright.engine.evidence import WAYS, RuleForm, RuleTable, Ways
-from rulewright.engine.walks import Graph, find_relation
+from rulewright.engine.walks import ANY_ENTITY, WAYS, Floats, Graph, RuleForm, RuleTable, Ways, find_relation
 from rulewright.errors import DataError, FileError
 from rulewright.files import write_text
 from rulewright.learn.base import Learner
-from rulewright.learn.path_mixture.paths import LONGEST, Floats
-from rulewright.learn.path_mixture.target import Target, learn_target
-from rulewright.learn.path_mixture.weighing import LOSSES, Loss
-from rulewright.logic import Path, RuleSet, count_steps, encode_step, invert_step, mirror_path
+from rulewright.learn.path_mixture.paths import DOUBT, LONGEST
+from rulewright.learn.path_mixture.target import LOSSES, Loss, Target, learn_target
+from rulewright.logic import (
+    And,
+    Annotations,
+    Atom,
+    Comparison,
+    Formula,
+    Implies,
+    Not,
+    Path,
+    Rule,
+    RuleSet,
+    Statement,
+    Symbol,
+    Term,
+    Variable,
+    WeightedFormula,
+    count_steps,
+    decode_path,
+    encode_step,
+    invert_step,
+    is_inverse,
+    mirror_path,
+    path_atoms,
+    step_relation,
+)
 from rulewright.reason.ranking import RuleRanker
+
+FORWARD, BACKWARD = "weight", "weight_inverse"
 
 
 class PathMixture(Learner):
@@ -45,7 +69,7 @@ class PathMixture(Learner):
         max_edges: how many edges a walker takes from an entity while paths are looked for; None is all.
         constants: the relations in the body of rules that name entities, 0 for no such rules, at most 2.
         max_constants: how many such rules are kept for each query.
-        ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `rulewright.engine.evidence`.
+        ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `engine.walks.path_truth`.
         negated: paths of up to so many relations may have negative weights, as may that ``x`` and ``y`` are one.
         queries, candidates: how many facts of each relation are asked about, and how many of the best candidates are
             kept for each on large graphs; None is all.
@@ -145,27 +169,25 @@ class PathMixture(Learner):
             find_relation(kb, name)
             if kb.count(name) == 0:
                 raise DataError(f"{name} has no facts, so there is nothing to learn it from")
-        graph = Graph.of(kb)
-        valid = Graph.of(kb.splits["valid"]) if "valid" in kb.splits else None
+        graph = Graph(kb)
+        valid = Graph(kb.splits["valid"]) if "valid" in kb.splits else None
         given = None if self.paths is None else _mirror_given_paths(kb, self.paths)
         saved = None if self.folder is None else SavedTargets(self.folder, kb, self, given)
         learned: dict[int, Target] = {}
-        empty = np.zeros(0, dtype=np.int64)
         wanted = relations if self.targets is None else self.targets
         chosen = [(name, inverse) for name in wanted for inverse in (False, True)]
         for done, (name, inverse) in enumerate(chosen):
             step = encode_step(kb.predicate_index(name), inverse)
             target = None if saved is None else saved.load(step)
             if target is None:
-                edges = (empty, empty) if valid is None else valid.edges(step)
-                target = learn_target(self, graph, step, edges, paths=None if given is None else given[step])
+                target = learn_target(self, graph, step, valid, None if given is None else given[step])
                 if target is not None and saved is not None:
                     saved.save(target)
             if target is not None:
                 learned[step] = target
             if self.progress is not None:
                 self.progress(f"learning {name}", done + 1, len(chosen))
-        self.learned_ = share_weights(learned, self.shared)
+        self.learned_ = share_weights(learned, self.shared) if self.shared else learned
         self.ranker_ = RuleRanker(kb, {step: (target.table, target.weights) for step, target in self.learned_.items()})
         self._kb = kb
         self.__dict__.pop("rules_", None)
@@ -178,8 +200,6 @@ class PathMixture(Learner):
     @cached_property
     def rules_(self) -> RuleSet:  # type: ignore[override]
         """The rules with their weights, in the common language; what speaks against a relation is a formula."""
-        from rulewright.learn.path_mixture.rules import write_mixture
-
         return write_mixture(self.learned_, self._kb)
 
 
@@ -201,8 +221,6 @@ def share_weights(learned: Mapping[int, Target], share: float) -> dict[int, Targ
     >>> shared[0].weights.tolist(), shared[1].weights.tolist()
     ([2.0], [2.5])
     """
-    if share == 0:
-        return dict(learned)
     return {
         step: _add_shared(target, learned[invert_step(step)], share) if invert_step(step) in learned else target
         for step, target in learned.items()
@@ -284,3 +302,78 @@ class SavedTargets:
         part = file.with_suffix(".part.npz")
         np.savez_compressed(part, paths=np.array(json.dumps(target.table.paths)), **columns, **figures)
         part.replace(file)
+
+
+class MixtureRule(NamedTuple):
+    """A rule of either direction as it is read forwards; ``against`` where it speaks against its head."""
+
+    relation: int
+    form: int
+    path: Path
+    constant: int
+    end: int
+    against: bool
+
+
+def write_mixture(learned: Mapping[int, Target], kb: KnowledgeBase) -> RuleSet:
+    """Write each rule once, with ``weight`` for ``r(X, ?)`` and ``weight_inverse`` for ``r(?, X)``, heaviest first.
+
+    Confidence is ``support / (body + 5)``, counted over the queries of training. What speaks against a relation is
+    a formula ``w q(X, Y) => !r(X, Y)``; how often an entity is the answer to any query, a formula ``w r(X, c)``.
+    ``ways`` says what many ways along a path count, where that is not the same as one.
+    """
+    figures: dict[MixtureRule, dict[str, float]] = {}
+    for step, target in learned.items():
+        for rule, weight, support, body in _read_forwards(step, target):
+            entry = figures.setdefault(rule, {})
+            entry[BACKWARD if is_inverse(step) else FORWARD] = weight
+            if support > entry.get("support", -1):
+                entry |= {"support": support, "body": body}
+    labels = [str(label) for domain in kb.domains.values() for label in domain.labels]
+    relations = list(kb.predicates)
+    heaviest_first = sorted(figures.items(), key=lambda item: (item[0].relation, -_heaviest(item[1])))
+    ways = {step_relation(step): target.table.ways for step, target in learned.items()}
+    return RuleSet([_write_rule(rule, entry, ways[rule.relation], relations, labels) for rule, entry in heaviest_first])
+
+
+def _heaviest(entry: Mapping[str, float]) -> float:
+    return max(entry.get(FORWARD, 0.0), entry.get(BACKWARD, 0.0))
+
+
+def _read_forwards(step: int, target: Target) -> Iterator[tuple[MixtureRule, float, float, float]]:
+    """Yield each rule as it is read forwards, with its weight, support and body."""
+    table, inverse = target.table, is_inverse(step)
+    columns = (table.path_index, table.form, table.constant, table.end, target.weights, target.support, target.body)
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        path_index, form, constant, end, weight, support, body = row
+        path = table.paths[path_index]
+        if form == RuleForm.CLOSED:
+            path = mirror_path(path) if inverse else path
+        elif inverse:  # what is an answer to r(?, X) stands first in r, as does what r(X, ?) asks about
+            form = RuleForm.ASKED if form == RuleForm.ANSWER else RuleForm.ANSWER
+        yield MixtureRule(step_relation(step), form, path, constant, end, weight < 0), weight, support, body
+
+
+def _write_rule(
+    rule: MixtureRule, entry: Mapping[str, float], ways: str, relations: list[str], labels: list[str]
+) -> Statement:
+    x, y = Variable("X"), Variable("Y")
+    head_args: tuple[Term, Term] = (x, y)
+    last: Term = y
+    if rule.form != RuleForm.CLOSED:
+        constant = Symbol(labels[rule.constant])
+        head_args = (x, constant) if rule.form == RuleForm.ANSWER else (constant, x)
+        last = Variable("Z") if rule.end == ANY_ENTITY else Symbol(labels[rule.end])
+    head = Atom(relations[rule.relation], head_args)
+    shown: dict[str, object] = {name: int(value) if value == int(value) else value for name, value in entry.items()}
+    if rule.form == RuleForm.CLOSED and ways != "once":
+        shown["ways"] = ways
+    annotations = Annotations(shown)
+    body: tuple[Formula, ...] = path_atoms(decode_path(rule.path, relations), x, last)
+    if rule.against:
+        premise: Formula = Comparison("=", x, y) if not body else And(body) if len(body) > 1 else body[0]
+        weight = -min(entry.get(FORWARD, 0.0), entry.get(BACKWARD, 0.0))
+        return WeightedFormula(Implies(premise, Not(head)), "soft", weight, annotations)
+    if not body:
+        return WeightedFormula(head, "soft", _heaviest(entry), annotations)
+    return Rule(head, body, min(1.0, entry["support"] / (entry["body"] + DOUBT)), annotations)

@@ -1,4 +1,8 @@
-"""Paths of relations that join the ends of facts: every one where there are few, a sample where there are many."""
+"""Rules to be weighed, found and counted on the facts of a relation: paths that join their ends, rules with constants.
+
+Walkers go from the ends of the facts along all relations at once, each on the graph without its own fact. A path has a
+code: a 1 and then its steps, as digits to the base of how many steps there are, so that shorter paths come first.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from rulewright.checks import Whole, check_parameter
 from rulewright.data.index import Ids, expand_ranges, match_sorted
-from rulewright.engine.evidence import Evidence, RuleTable
-from rulewright.engine.walks import Graph, HiddenEdges
+from rulewright.engine.walks import ANY_ENTITY, Evidence, Floats, Graph, HiddenEdges, RuleForm, RuleTable
 from rulewright.logic import Path, count_steps, invert_step
 
-Floats = npt.NDArray[np.float64]
-
 LONGEST = 5
+EMPTY_CODE = 1
+"""The code of the empty path."""
+DOUBT = 5.0
+"""Added to a body's count, so that few observations give little confidence."""
 MAX_WALKERS = 4_000_000
 """How many partial walks are held at once; facts are taken in blocks that stay below."""
 MAX_CELLS = 8_000_000
@@ -36,24 +40,33 @@ class FoundPaths:
     support: Ids
     confidence: Floats
 
-    def select_best(self, count: int, *, min_support: int, min_confidence: float) -> FoundPaths:
-        """Return at most ``count`` paths, those with the most weight of evidence, support × confidence, first."""
-        fit = np.flatnonzero((self.support >= min_support) & (self.confidence >= min_confidence))
-        chosen = fit[np.argsort(-(self.support * self.confidence)[fit], kind="stable")][:count]
-        return FoundPaths(tuple(self.paths[row] for row in chosen), self.support[chosen], self.confidence[chosen])
+
+@dataclass(frozen=True)
+class CountedRules:
+    """Rules with how often they answer a query rightly (``support``) and how often they speak at all (``body``).
+
+    A rule is counted only where it has ``min_support``.
+    """
+
+    table: RuleTable
+    support: Floats
+    body: Floats
+    min_support: Floats
+
+    @property
+    def confidence(self) -> Floats:
+        """``support / (body + 5)``."""
+        return self.support / (self.body + DOUBT)
 
 
 @dataclass(frozen=True)
 class Walkers:
-    """Partial walks: of which fact, by which path (``code``: its steps as digits), to which entity, how many ways."""
+    """Partial walks: of which fact, by which path (its code), to which entity, how many ways."""
 
     fact: Ids
     code: Ids
     entity: Ids
     ways: Floats
-
-    def __len__(self) -> int:
-        return len(self.fact)
 
 
 def find_paths(
@@ -66,7 +79,7 @@ def find_paths(
 
     >>> from rulewright.data import KnowledgeBase
     >>> facts = [("ann", "p", "bob"), ("bob", "p", "cid"), ("ann", "g", "cid")]
-    >>> graph = Graph.of(KnowledgeBase.from_triples(facts))
+    >>> graph = Graph(KnowledgeBase.from_triples(facts))
     >>> find_paths(graph, HiddenEdges(2, np.array([0]), np.array([2])), max_length=2).paths
     ((0, 0),)
     """
@@ -84,7 +97,7 @@ def find_paths(
     distinct, position = np.unique(codes, return_inverse=True)
     support = np.bincount(position, supports, len(distinct)).astype(np.int64)
     hit = np.bincount(position, ways, len(distinct))
-    paths = tuple(_read_tagged_code(int(code), n_steps) for code in distinct)
+    paths = tuple(read_code(int(code), n_steps) for code in distinct)
     return FoundPaths(paths, support, hit / np.maximum(_count_all_walks(graph, hidden.before, paths), hit))
 
 
@@ -93,7 +106,7 @@ def count_paths(graph: Graph, hidden: HiddenEdges, paths: Sequence[Path]) -> Fou
 
     >>> from rulewright.data import KnowledgeBase
     >>> facts = [("ann", "p", "bob"), ("bob", "p", "cid"), ("ann", "g", "cid")]
-    >>> graph = Graph.of(KnowledgeBase.from_triples(facts))
+    >>> graph = Graph(KnowledgeBase.from_triples(facts))
     >>> count_paths(graph, HiddenEdges(2, np.array([0]), np.array([2])), [(0, 0), (0, 1)]).support.tolist()
     [1, 0]
     """
@@ -129,15 +142,18 @@ def _split_facts(graph: Graph, hidden: HiddenEdges, max_length: int, max_edges: 
 def spread_walkers(
     graph: Graph, hidden: HiddenEdges, entities: Ids, length: int, max_edges: int | None, random: np.random.Generator
 ) -> list[Walkers]:
-    """Walk all relations at once; return the walkers after 0, 1, … ``length`` steps."""
+    """Walk all relations at once; return the walkers after 0, 1, … ``length`` steps.
+
+    The walks of one fact and path that stand on one entity are one walker.
+    """
     facts = np.arange(len(entities))
-    stages = [Walkers(facts, np.zeros(len(facts), dtype=np.int64), entities, np.ones(len(facts)))]
+    stages = [Walkers(facts, np.full(len(facts), EMPTY_CODE), entities, np.ones(len(facts)))]
     pointers, steps, ends = graph.leaving
     for _ in range(length):
         walkers = stages[-1]
         degree = np.diff(pointers)[walkers.entity]
         edge = expand_ranges(pointers[walkers.entity], degree)
-        source = np.repeat(np.arange(len(walkers)), degree)
+        source = np.repeat(np.arange(len(degree)), degree)
         if max_edges is not None and len(degree) and degree.max() > max_edges:
             drawn = random.random(len(edge)) * degree[source] < max_edges
             edge, source = edge[drawn], source[drawn]
@@ -146,25 +162,14 @@ def spread_walkers(
         uses = (step == hidden.step) & (start == before) & (end == after)
         uses |= (step == invert_step(hidden.step)) & (start == after) & (end == before)
         keep = ~uses
-        code = walkers.code[source] * count_steps(graph.relations) + step
-        stages.append(_merge_walkers(graph, fact[keep], code[keep], end[keep], walkers.ways[source][keep]))
+        code = (walkers.code[source] * count_steps(graph.relations) + step)[keep]
+        fact, end, ways = fact[keep], end[keep], walkers.ways[source][keep]
+        key = (fact * (code.max(initial=0) + 1) + code) * graph.entities + end
+        order = np.argsort(key, kind="stable")
+        first = np.flatnonzero(np.diff(key[order], prepend=-1))
+        chosen = order[first]
+        stages.append(Walkers(fact[chosen], code[chosen], end[chosen], np.add.reduceat(ways[order], first)))
     return stages
-
-
-def _merge_walkers(graph: Graph, fact: Ids, code: Ids, entity: Ids, ways: Floats) -> Walkers:
-    """Bring together the walks of one fact and path that stand on one entity."""
-    key = (fact * (code.max(initial=0) + 1) + code) * graph.entities + entity
-    order = np.argsort(key, kind="stable")
-    if len(key) == 0:
-        return Walkers(fact, code, entity, ways)
-    first = np.flatnonzero(_is_new(key[order]))
-    chosen = order[first]
-    return Walkers(fact[chosen], code[chosen], entity[chosen], np.add.reduceat(ways[order], first))
-
-
-def _is_new(ordered: Ids) -> npt.NDArray[np.bool_]:
-    """Tell where a sorted column has another value than the row before."""
-    return np.concatenate([[True], ordered[1:] != ordered[:-1]])
 
 
 def _join_halves(graph: Graph, ahead: Walkers, back: Walkers, length: int) -> tuple[Ids, Floats, Floats]:
@@ -178,60 +183,135 @@ def _join_halves(graph: Graph, ahead: Walkers, back: Walkers, length: int) -> tu
     for _ in range(length // 2):
         mirrored, rest = mirrored * n_steps + invert_step(rest % n_steps), rest // n_steps
     code = ahead.code[left] * n_steps ** (length // 2) + mirrored[right]
-    code = code + sum(n_steps**shorter for shorter in range(1, length))  # codes of shorter paths come before all longer
-    fact = ahead.fact[left]
-    ways = ahead.ways[left] * back.ways[right]
+    fact, ways = ahead.fact[left], ahead.ways[left] * back.ways[right]
     facts = int(fact.max(initial=0)) + 1
-    order = (
-        np.argsort(code * facts + fact, kind="stable")
-        if code.max(initial=0) < 2**62 // facts
-        else np.lexsort((fact, code))
-    )
+    fits = code.max(initial=0) < 2**62 // facts
+    order = np.argsort(code * facts + fact, kind="stable") if fits else np.lexsort((fact, code))
     code, fact, ways = code[order], fact[order], ways[order]
-    if len(code) == 0:
-        return code, ways, ways
-    new_code = _is_new(code)
-    new_fact = new_code | _is_new(fact)
-    first = np.flatnonzero(new_code)
-    return code[first], np.add.reduceat(new_fact.astype(np.float64), first), np.add.reduceat(ways, first)
+    is_new_code = np.diff(code, prepend=-1) != 0
+    is_new_fact = is_new_code | (np.diff(fact, prepend=-1) != 0)
+    first = np.flatnonzero(is_new_code)
+    return code[first], np.add.reduceat(is_new_fact.astype(np.float64), first), np.add.reduceat(ways, first)
 
 
-def read_code(code: int, length: int, n_steps: int) -> Path:
-    """Return the path of a code: its digits to the base ``n_steps``.
+def read_code(code: int, n_steps: int) -> Path:
+    """Return the path of a code: its digits to the base ``n_steps`` after the first, which is 1.
 
-    >>> read_code(13, 2, 4)
+    >>> read_code(4**2 + 13, 4)
     (3, 1)
     """
-    return tuple(code // n_steps**position % n_steps for position in reversed(range(length)))
+    path: Path = ()
+    while code > EMPTY_CODE:
+        code, step = divmod(code, n_steps)
+        path = (step, *path)
+    return path
 
 
-def _read_tagged_code(code: int, n_steps: int) -> Path:
-    length = 1
-    while code >= n_steps**length:
-        code -= n_steps**length
-        length += 1
-    return read_code(code, length, n_steps)
-
-
-def _count_all_walks(graph: Graph, heads: Ids, paths: tuple[Path, ...]) -> Floats:
+def _count_all_walks(graph: Graph, heads: Ids, paths: Sequence[Path]) -> Floats:
     """Count all walks of each path from the heads: ``v_first · u_last``, where the path is cut in two.
 
     ``v = s A_1 … A_k`` says how many walks have come to each entity, ``u = A_k+1 … A_l 1`` how many lead on from it.
     """
     arrived: dict[Path, Floats] = {(): np.bincount(heads, minlength=graph.entities).astype(np.float64)}
     onward: dict[Path, Floats] = {(): np.ones(graph.entities)}
+    counts = np.zeros(len(paths))
+    for row, path in enumerate(paths):
+        half = (len(path) + 1) // 2
+        for stop in range(1, half + 1):
+            if path[:stop] not in arrived:
+                arrived[path[:stop]] = graph.adjacency(invert_step(path[stop - 1])) @ arrived[path[: stop - 1]]
+        for start in reversed(range(half, len(path))):
+            if path[start:] not in onward:
+                onward[path[start:]] = graph.adjacency(path[start]) @ onward[path[start + 1 :]]
+        counts[row] = arrived[path[:half]] @ onward[path[half:]]
+    return counts
 
-    def count_arrived(path: Path) -> Floats:
-        if path not in arrived:
-            arrived[path] = graph.adjacency(invert_step(path[-1])) @ count_arrived(path[:-1])
-        return arrived[path]
 
-    def count_onward(path: Path) -> Floats:
-        if path not in onward:
-            onward[path] = graph.adjacency(path[0]) @ count_onward(path[1:])
-        return onward[path]
+def count_constant_rules(
+    graph: Graph,
+    hidden: HiddenEdges,
+    *,
+    max_length: int = 1,
+    max_rules: int | None = None,
+    min_support: int = 2,
+    min_confidence: float = 0.02,
+    gain: float = 1.25,
+    max_edges: int | None = 300,
+    seed: int = 0,
+) -> CountedRules:
+    """Count the rules with constants that answer queries about the facts of a relation, each hidden from itself.
 
-    halves = [(len(path) + 1) // 2 for path in paths]
-    return np.array(
-        [count_arrived(path[:half]) @ count_onward(path[half:]) for path, half in zip(paths, halves, strict=True)]
+    - ``r(X, c)``: how often ``c`` is the answer, whatever the query (an empty path).
+    - ``r(X, c) ← P(X, Z)`` and ``r(X, c) ← P(X, d)`` for paths ``P`` of up to ``max_length`` relations. Such a rule
+      must be more confident than the one it specialises, by the factor ``gain``.
+    - ``r(c, Y) ← p(Y, d)``: what the answers to queries about ``c`` have in common.
+
+    ``max_rules`` keeps those with the most support × confidence. A ``max_length`` of 0 counts no rules at all.
+    """
+    if max_length == 0:
+        return CountedRules(RuleTable.of_paths(hidden.step, ()), np.zeros(0), np.zeros(0), np.zeros(0))
+    random = np.random.default_rng(seed)
+    n_steps, entities, answers = count_steps(graph.relations), graph.entities, hidden.after
+    distinct, counts = np.unique(answers, return_counts=True)
+    parts: list[tuple[Ids | int, ...]] = [
+        (EMPTY_CODE, RuleForm.ANSWER, distinct, ANY_ENTITY, counts, len(answers), 1)  # the columns of rules
+    ]
+    prior = np.bincount(answers, minlength=entities) / max(len(answers), 1)
+    stages = spread_walkers(graph, hidden, hidden.before, max_length, max_edges, random)[1:]
+    for walkers in stages:
+        first = np.unique(walkers.fact * (walkers.code.max(initial=0) + 1) + walkers.code, return_index=True)[1]
+        to_anywhere = walkers.fact[first], walkers.code[first], np.full(len(first), ANY_ENTITY)
+        for fact, code, end in (to_anywhere, (walkers.fact, walkers.code, walkers.entity)):
+            bodies, row_body, body_counts = np.unique(
+                code * (entities + 1) + end + 1, return_inverse=True, return_counts=True
+            )
+            often = np.flatnonzero(body_counts[row_body] >= min_support)
+            key, support = np.unique(row_body[often] * entities + answers[fact[often]], return_counts=True)
+            body, answer, body_count = bodies[key // entities], key % entities, body_counts[key // entities]
+            keep = (support >= min_support) & (support / (body_count + DOUBT) >= min_confidence)
+            keep &= support / body_count >= gain * prior[answer]
+            keep &= body != (n_steps + hidden.step) * (entities + 1) + answer + 1  # r(X, c) ← r(X, c)
+            code, end = body[keep] // (entities + 1), body[keep] % (entities + 1) - 1
+            figures = support[keep], body_count[keep], min_support
+            parts.append((code, RuleForm.ANSWER, answer[keep], end, *figures))
+    parts.append(_count_asked(graph, hidden, min_support, max_edges, min_confidence, random))
+    code, form, constant, end, supports, body_totals, least = (
+        np.concatenate([np.broadcast_to(part[position], np.shape(part[2])) for part in parts]) for position in range(7)
     )
+    strength = supports * (supports / (body_totals + DOUBT))
+    chosen = np.sort(np.argsort(-strength, kind="stable")[:max_rules])
+    codes = [EMPTY_CODE, *(code for walkers in stages for code in np.unique(walkers.code)), *np.unique(parts[-1][0])]
+    position = {int(code): index for index, code in enumerate(dict.fromkeys(codes))}
+    path_index = np.array([position[code] for code in code[chosen].tolist()], dtype=np.int64)
+    paths = tuple(read_code(code, n_steps) for code in position)
+    return CountedRules(
+        RuleTable(hidden.step, paths, path_index, form[chosen], constant[chosen], end[chosen]),
+        *(column[chosen].astype(np.float64) for column in (supports, body_totals, least)),
+    )
+
+
+def _count_asked(
+    graph: Graph,
+    hidden: HiddenEdges,
+    min_support: int,
+    max_edges: int | None,
+    min_confidence: float,
+    random: np.random.Generator,
+) -> tuple[Ids | int, ...]:
+    """Count ``r(c, Y) ← p(Y, d)``; return the columns of rules."""
+    _, asked_index, counts = np.unique(hidden.before, return_inverse=True, return_counts=True)
+    rows = np.flatnonzero(counts[asked_index] >= min_support)
+    part = HiddenEdges(hidden.step, hidden.before[rows], hidden.after[rows])
+    near = spread_walkers(graph, part, part.after, 1, max_edges, random)[1]
+    features, feature_index = np.unique(near.code * graph.entities + near.entity, return_inverse=True)
+    key, support = np.unique(feature_index * graph.entities + part.before[near.fact], return_counts=True)
+    key, support = key[support >= min_support], support[support >= min_support]
+    feature, constant = features[key // graph.entities], key % graph.entities
+    code, end = feature // graph.entities, feature % graph.entities
+    step = code - count_steps(graph.relations)
+    body = np.zeros(len(step), dtype=np.int64)
+    for one in np.unique(step):
+        body[step == one] = graph.degrees(invert_step(int(one)))[end[step == one]]
+    keep = support / (body + DOUBT) >= min_confidence
+    keep &= ~((step == invert_step(hidden.step)) & (end == constant))
+    return code[keep], RuleForm.ASKED, constant[keep], end[keep], support[keep], body[keep], min_support
