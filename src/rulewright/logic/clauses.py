@@ -36,13 +36,12 @@ def cnf(formula: Formula) -> tuple[Clause, ...]:
 
 
 def _make_clause(signs: _Signs) -> Clause:
-    return Clause(tuple(_make_literal(unit, positive) for unit, positive in signs.items()))
-
-
-def _make_literal(unit: Unit, positive: bool) -> Literal:
-    if isinstance(unit, Comparison) and not positive:
-        return Literal(unit.opposite())
-    return Literal(unit, positive)
+    return Clause(
+        tuple(
+            Literal(unit.opposite()) if isinstance(unit, Comparison) and not positive else Literal(unit, positive)
+            for unit, positive in signs.items()
+        )
+    )
 
 
 def _distribute(formula: Formula, positive: bool) -> list[_Signs]:
@@ -101,6 +100,11 @@ def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
     >>> [str(clause) for clause in exclusive_clauses(parse_formula("a(X) & b(X)"))]
     ['a(X)', '!a(X) | b(X)']
     """
+    literals = _disjuncts(formula, True)
+    if literals is not None:
+        signs = dict(literals)
+        is_tautology = any(signs[unit] != sign for unit, sign in literals)
+        return () if is_tautology else (_make_clause(signs),)
     # Branch on one unit after another; each branch that is false whatever follows is one clause.
     clauses: list[Clause] = []
     branches: list[_Signs] = [{}]
@@ -114,6 +118,23 @@ def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
             clauses.append(_make_clause({unit: not value for unit, value in fixed.items()}))
             _check_count(len(clauses))
     return tuple(clauses)
+
+
+def _disjuncts(formula: Formula, positive: bool) -> list[tuple[Unit, bool]] | None:
+    """Return the literals of a formula, or of its negation, that is a disjunction of literals, else None."""
+    match formula:
+        case Not(inner):
+            return _disjuncts(inner, not positive)
+        case Implies(premise, conclusion) if positive:
+            parts = [_disjuncts(premise, False), _disjuncts(conclusion, True)]
+        case Or(formulas) | And(formulas) if positive == isinstance(formula, Or):
+            parts = [_disjuncts(part, positive) for part in formulas]
+        case And() | Or() | Implies() | Iff():
+            return None
+        case _:
+            unit, sign = _orient(formula)
+            return [(unit, sign == positive)]
+    return None if None in parts else [literal for part in parts for literal in part or ()]
 
 
 def _open_unit(formula: Formula, fixed: _Signs) -> Unit:

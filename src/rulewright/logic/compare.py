@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from rulewright.logic.rules import Head, Rule
 from rulewright.logic.terms import (
@@ -74,24 +74,18 @@ def unify(pairs: Iterable[Sequence[Term]]) -> dict[Variable, Term] | None:
     >>> unify([(x, a), (x, Symbol("b"))]) is None
     True
     """
-    binding: dict[Variable, Term] = {}
-
-    def resolve(term: Term) -> Term:
-        while isinstance(term, Variable) and term in binding:
-            term = binding[term]
-        return term
-
+    binding: dict[Term, Term] = {}  # no term of it is a variable that it binds
     for left, right in pairs:
-        one, other = resolve(left), resolve(right)
+        one, other = binding.get(left, left), binding.get(right, right)
         if one == other:
             continue
-        if isinstance(one, Variable):
-            binding[one] = other
-        elif isinstance(other, Variable):
-            binding[other] = one
-        else:
+        if not isinstance(one, Variable):
+            one, other = other, one
+        if not isinstance(one, Variable):
             return None
-    return {variable: resolve(variable) for variable in binding}
+        binding = {variable: other if term == one else term for variable, term in binding.items()}
+        binding[one] = other
+    return cast("dict[Variable, Term]", binding)
 
 
 def subsumes(general: Rule, specific: Rule) -> bool:

@@ -2,8 +2,8 @@
 
 - `layer.py`: `LogicLayer` and the weights of its statements. **A rule's messages are added up in
   `LogicLayer._add_messages`**, from the contractions that `Plan._add_message` in `plan.py` plans for each head.
-- `patterns.py`: a clause over all assignments, where atoms may coincide, as patterns in which none do.
-- `grounding.py`: a rule set as formulas over typed domains, each split into patterns.
+- `grounding.py`: a rule set as formulas over typed domains, each split into patterns: clauses over all assignments in
+  which no two atoms coincide.
 - `inputs.py`: logits, evidence and masks of a call, checked and brought into one form.
 - `contractions.py`: sums of products of tensors as a program, in a good order and with equal parts shared.
 - `plan.py`: the patterns of a grounding as such a program, what it costs, and running it.

@@ -6,21 +6,20 @@ index; its sources come before it, and adding the same node twice gives the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import opt_einsum
 import torch
 from torch import Tensor
 
 BATCH = "*"
-"""The type of the first dimension of tensors that have one for each row of a batch."""
+"""The type of the first dimension of tensors that have one for each row of a batch; it counts as of size 1."""
 
-Run: TypeAlias = Callable[..., Tensor]
 Labels: TypeAlias = tuple[object, ...]
 Operand: TypeAlias = tuple[int, Labels]
 """A node with a label for each of its dimensions."""
@@ -28,25 +27,26 @@ Operand: TypeAlias = tuple[int, Labels]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A tensor with dimensions of the types ``dims``, computed from earlier nodes; an input has no ``run``.
+    """A tensor with dimensions of the types ``dims``: an ``input``, or computed by an operation from earlier nodes.
 
     A node ``is_fixed`` that stays the same in all iterations. ``flops`` and ``elements`` are for one row of a batch.
     """
 
     operation: str
     sources: tuple[int, ...]
+    arguments: Any
     dims: tuple[str, ...]
-    run: Run | None
     is_fixed: bool
     flops: int
     elements: int
 
 
+@dataclass
 class ContractionProgram:
     """Nodes to compute one after another.
 
     >>> program = ContractionProgram({"node": 3})
-    >>> p = program.add_input("p", ("node", "node"))
+    >>> p = program.add("input", (), "p", ("node", "node"))
     >>> path = program.contract([(p, "ab"), (p, "bc")], "ac")
     >>> program.contract([(p, "xy"), (p, "yz")], "xz") == path
     True
@@ -55,45 +55,58 @@ class ContractionProgram:
     [[3.0, 3.0, 3.0], [3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]
     """
 
-    def __init__(self, sizes: Mapping[str, int], *, optimize: bool = True, share: bool = True) -> None:
-        self.nodes: list[Node] = []
-        self._sizes = {**sizes, BATCH: 1}
-        self._optimize, self._share = optimize, share
-        self._indices: dict[tuple[object, ...], int] = {}
+    sizes: Mapping[str, int]
+    optimize: bool = True
+    share: bool = True
+    nodes: list[Node] = field(default_factory=list, init=False)
+    released: Mapping[int, Sequence[int]] = field(default_factory=dict, init=False)
+    """What is let go after a node is computed, see `finish`."""
+    _indices: dict[tuple[object, ...], int] = field(default_factory=dict, init=False)
 
     # Building
 
-    def add_input(self, key: object, dims: Sequence[str], *, is_fixed: bool = False) -> int:
-        """Add a tensor that is given when the program runs."""
-        return self._add("input", (), key, tuple(dims), None, is_fixed=is_fixed)
+    def add(
+        self,
+        operation: str,
+        sources: tuple[int, ...],
+        arguments: object,
+        dims: tuple[str, ...],
+        *,
+        flops: int = 0,
+        is_fixed: bool | None = None,
+    ) -> int:
+        """Add a node; an ``input`` is given when the program runs, and ``arguments`` say which."""
+        key = (operation, sources, arguments, dims)
+        if key in self._indices and (self.share or operation == "input"):
+            return self._indices[key]
+        if is_fixed is None:
+            is_fixed = bool(sources) and all(self.nodes[source].is_fixed for source in sources)
+        elements = prod(self.sizes.get(type_name, 1) for type_name in dims)
+        self._indices[key] = len(self.nodes)
+        self.nodes.append(Node(operation, sources, arguments, dims, is_fixed, flops, elements))
+        return self._indices[key]
 
-    def set_apart(self, source: int, first: int, second: int) -> int:
-        """Add the source with zeros where two of its dimensions have the same index."""
+    def transform(self, operation: str, source: int, arguments: tuple[Any, ...]) -> int:
+        """Add a source with its dimensions changed.
 
-        def run(tensor: Tensor) -> Tensor:
-            mask = diagonal_mask(
-                tensor.shape[first], tensor.ndim, (first, second), tensor.dtype, tensor.device, inside=0
-            )
-            return tensor * mask
-
+        - ``apart``: zero where two dimensions have the same index;
+        - ``diagonal``: where two have the same index, as one dimension in the position of the first;
+        - ``select``: at fixed indices of some, given as (position, index);
+        - ``sum``: summed over some; ``permute``: in another order.
+        """
         dims = self.nodes[source].dims
-        return self._add("apart", (source,), (first, second), dims, run, flops=self._count_elements(dims))
-
-    def select(self, source: int, indices: Mapping[int, int]) -> int:
-        """Add the source at fixed indices of some dimensions, which it then lacks."""
-        dims = self.nodes[source].dims
-        index = tuple(indices.get(position, slice(None)) for position in range(len(dims)))
-        left = tuple(type_name for position, type_name in enumerate(dims) if position not in indices)
-        return self._add("select", (source,), tuple(sorted(indices.items())), left, lambda tensor: tensor[index])
-
-    def take_diagonal(self, source: int, first: int, second: int) -> int:
-        """Add the source where two dimensions have the same index, as one dimension in the position of the first."""
-
-        def run(tensor: Tensor) -> Tensor:
-            return torch.diagonal(tensor, dim1=first, dim2=second).movedim(-1, first)
-
-        dims = self.nodes[source].dims
-        return self._add("diagonal", (source,), (first, second), (*dims[:second], *dims[second + 1 :]), run)
+        positions: Sequence[int] = range(len(dims))
+        match operation:
+            case "diagonal":
+                positions = [position for position in positions if position != arguments[1]]
+            case "select":
+                positions = [position for position in positions if position not in dict(arguments)]
+            case "sum":
+                positions = [position for position in positions if position not in arguments]
+            case "permute":
+                positions = arguments
+        flops = self.nodes[source].elements if operation in ("apart", "sum") else 0
+        return self.add(operation, (source,), arguments, tuple(dims[position] for position in positions), flops=flops)
 
     def contract(self, operands: Sequence[tuple[int, Sequence[object]]], output: Sequence[object]) -> int:
         """Add the sum of products that ``einsum("…,…->output")`` means; a batch dimension needs no label.
@@ -112,13 +125,12 @@ class ContractionProgram:
             others = {label for other, (_, more) in enumerate(labelled) if other != position for label in more}
             kept = tuple(label for label in labels if label in others or label in result)
             if kept != labels:  # sum over what nothing else has
-                dims = self.nodes[node].dims
-                summed = tuple(i for i, label in enumerate(labels) if label not in kept)
-                left = tuple(type_name for i, type_name in enumerate(dims) if i not in summed)
-                flops = self._count_elements(dims)
-                node = self._add("sum", (node,), summed, left, partial(torch.sum, dim=summed), flops=flops)
+                node = self.transform("sum", node, tuple(i for i, label in enumerate(labels) if label not in kept))
             remaining.append((node, kept))
-        for pair in self._find_path(remaining, result):
+        path: Sequence[tuple[int, ...]] = [(0, 1)] * (len(remaining) - 1)
+        if len(remaining) > 2 and self.optimize:
+            path = self._find_path(remaining, result)
+        for pair in path:
             chosen = [remaining[position] for position in pair]
             remaining = [operand for position, operand in enumerate(remaining) if position not in pair]
             needed = {label for _, labels in remaining for label in labels} | set(result)
@@ -131,23 +143,17 @@ class ContractionProgram:
         node, labels = remaining[0]
         if labels == result:
             return node
-        order = tuple(labels.index(label) for label in result)
-        dims = tuple(self.nodes[node].dims[position] for position in order)
-        return self._add("permute", (node,), order, dims, lambda tensor: tensor.permute(order))
+        return self.transform("permute", node, tuple(labels.index(label) for label in result))
 
     def _find_path(self, operands: Sequence[Operand], result: Labels) -> Sequence[tuple[int, ...]]:
         """Return which operands to multiply, step by step; a product joins the end of those that are left."""
-        if len(operands) <= 2 or not self._optimize:
-            return [(0, 1)] * (len(operands) - 1)
         symbols: dict[object, str] = {}
         for label in (label for _, labels in operands for label in labels):
             symbols.setdefault(label, opt_einsum.get_symbol(len(symbols)))
         terms = ["".join(symbols[label] for label in labels) for _, labels in operands]
         equation = ",".join(terms) + "->" + "".join(symbols[label] for label in result if label in symbols)
-        return _best_path(
-            equation,
-            tuple(tuple(self._sizes[type_name] for type_name in self.nodes[node].dims) for node, _ in operands),
-        )
+        dims = [self.nodes[node].dims for node, _ in operands]
+        return _best_path(equation, tuple(tuple(self.sizes.get(name, 1) for name in names) for names in dims))
 
     def _multiply(self, left: Operand, right: Operand, needed: set[object], wanted: Labels | None) -> Operand:
         """Add the product of two nodes, summed over the labels that are not needed any more."""
@@ -164,69 +170,57 @@ class ContractionProgram:
         types = dict(zip(one_labels, self.nodes[one].dims, strict=True))
         types |= zip(other_labels, self.nodes[other].dims, strict=True)
         is_summed = any(label not in needed for label in shared)
-        flops = (2 if is_summed else 1) * self._count_elements([types[label] for label in codes])
+        flops = (2 if is_summed else 1) * prod(self.sizes.get(types[label], 1) for label in codes)
         dims = tuple(types[label] for label in result)
-        return self._add("multiply", (one, other), coded, dims, _multiplication(*coded), flops=flops), result
+        return self.add("multiply", (one, other), _plan_product(*coded), dims, flops=flops), result
 
-    def _add(
-        self,
-        operation: str,
-        sources: tuple[int, ...],
-        arguments: object,
-        dims: tuple[str, ...],
-        run: Run | None,
-        *,
-        flops: int = 0,
-        is_fixed: bool | None = None,
-    ) -> int:
-        key = (operation, sources, arguments, dims)
-        if key in self._indices and (self._share or operation == "input"):
-            return self._indices[key]
-        if is_fixed is None:
-            is_fixed = all(self.nodes[source].is_fixed for source in sources)
-        self._indices[key] = len(self.nodes)
-        self.nodes.append(Node(operation, sources, dims, run, is_fixed, flops, self._count_elements(dims)))
-        return self._indices[key]
+    def finish(self, kept: Collection[int]) -> None:
+        """Plan to let go of what no later node needs: computed, not fixed, and not to be kept."""
+        last_use = {source: index for index, node in enumerate(self.nodes) for source in node.sources}
+        released: dict[int, list[int]] = {}
+        for source, index in last_use.items():
+            node = self.nodes[source]
+            if node.operation != "input" and not node.is_fixed and source not in kept:
+                released.setdefault(index, []).append(source)
+        self.released = released
 
-    def _count_elements(self, dims: Sequence[str]) -> int:
-        return prod(self._sizes[type_name] for type_name in dims)
+    def peak_elements(self) -> int:
+        """Return the most elements that nodes hold at one time in a run, for one row of a batch."""
+        held = peak = sum(node.elements for node in self.nodes if node.is_fixed or node.operation == "input")
+        for index, node in enumerate(self.nodes):
+            if node.operation != "input" and not node.is_fixed:
+                held += node.elements
+                peak = max(peak, held)
+                held -= sum(self.nodes[source].elements for source in self.released.get(index, ()))
+        return peak
 
     # Running
 
-    def run(
-        self, values: dict[int, Tensor], *, is_fixed: bool, released: Sequence[Collection[int]] | None = None
-    ) -> dict[int, Tensor]:
-        """Compute all nodes that are (or are not) fixed into ``values``, which has the inputs.
-
-        ``released[i]`` are those that are let go after node i is computed.
-        """
+    def run(self, values: dict[int, Tensor], *, is_fixed: bool) -> dict[int, Tensor]:
+        """Compute all nodes that are (or are not) fixed into ``values``, which has the inputs."""
         for index, node in enumerate(self.nodes):
-            if node.run is None or index in values or node.is_fixed != is_fixed:
+            if node.operation == "input" or index in values or node.is_fixed != is_fixed:
                 continue
-            values[index] = node.run(*[values[source] for source in node.sources])
-            if released is not None:
-                for source in released[index]:
-                    del values[source]
+            tensor, arguments = values[node.sources[0]], node.arguments
+            match node.operation:
+                case "multiply":
+                    tensor = arguments.multiply(tensor, values[node.sources[1]])
+                case "apart":
+                    size = tensor.shape[arguments[0]]
+                    tensor = tensor * diagonal_mask(size, tensor.ndim, arguments, tensor.dtype, tensor.device, inside=0)
+                case "diagonal":
+                    tensor = torch.diagonal(tensor, dim1=arguments[0], dim2=arguments[1]).movedim(-1, arguments[0])
+                case "select":
+                    chosen = dict(arguments)
+                    tensor = tensor[tuple(chosen.get(position, slice(None)) for position in range(tensor.ndim))]
+                case "sum":
+                    tensor = torch.sum(tensor, dim=arguments)
+                case "permute":
+                    tensor = tensor.permute(arguments)
+            values[index] = tensor
+            for source in self.released.get(index, ()):
+                del values[source]
         return values
-
-    def plan_release(self, kept: Collection[int]) -> list[list[int]]:
-        """Return for each node what is not needed after it: computed, not fixed, and not to be kept."""
-        last_use = {source: index for index, node in enumerate(self.nodes) for source in node.sources}
-        released: list[list[int]] = [[] for _ in self.nodes]
-        for source, index in last_use.items():
-            if self.nodes[source].run is not None and not self.nodes[source].is_fixed and source not in kept:
-                released[index].append(source)
-        return released
-
-    def peak_elements(self, released: Sequence[Collection[int]]) -> int:
-        """Return the most elements that nodes hold at one time in a run, for one row of a batch."""
-        held = peak = sum(node.elements for node in self.nodes if node.is_fixed or node.run is None)
-        for index, node in enumerate(self.nodes):
-            if node.run is not None and not node.is_fixed:
-                held += node.elements
-                peak = max(peak, held)
-                held -= sum(self.nodes[source].elements for source in released[index])
-        return peak
 
 
 @lru_cache(maxsize=4096)
@@ -260,55 +254,75 @@ def _cached_eye(size: int, dtype: torch.dtype, device: torch.device, inside: int
         return _make_eye(size, dtype, device, inside)
 
 
-def _multiplication(one: Sequence[int], other: Sequence[int], result: Sequence[int]) -> Run:
-    """Return a function that multiplies two tensors and sums over the labels that the result lacks."""
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """How two tensors are multiplied and summed over labels: elementwise, or as matrices side by side.
+
+    Each tensor is first brought into an ``order``, and neighbouring dimensions between ``bounds`` into one. The outer
+    dimensions of a product of matrices, by their positions in the two tensors, may have to be taken apart again.
+    """
+
+    labels: tuple[tuple[int, ...], ...]
+    is_swapped: bool
+    orders: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
+    bounds: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
+    is_elementwise: bool
+    summed: tuple[int, ...] = ()
+    n_both: int = 0
+    outer: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    result_order: tuple[int, ...] | None = None
+
+    def multiply(self, one: Tensor, other: Tensor) -> Tensor:
+        tensors = (other, one) if self.is_swapped else (one, other)
+        views = []
+        for tensor, order, bounds in zip(tensors, self.orders, self.bounds, strict=True):
+            ordered = tensor if order is None else tensor.permute(order)
+            if bounds is not None:
+                ordered = ordered.reshape([prod(ordered.shape[start:end]) for start, end in pairwise(bounds)])
+            views.append(ordered)
+        if self.is_elementwise:
+            product = views[0] * views[1]
+            return product.sum(self.summed) if self.summed else product
+        product = torch.matmul(views[0], views[1])
+        if self.outer is not None:
+            sizes = [tensors[i].shape[position] for i in (0, 1) for position in self.outer[i]]
+            product = product.reshape(*product.shape[: self.n_both], *sizes)
+        return product if self.result_order is None else product.permute(self.result_order)
+
+
+def _plan_product(one: tuple[int, ...], other: tuple[int, ...], result: tuple[int, ...]) -> _Product:
+    """Plan the product of two tensors with these labels, summed over the labels that the result lacks."""
+    labels = one, other, result
     summed = [label for label in one if label in other and label not in result]
     both = [label for label in result if label in one and label in other]
     left = [label for label in result if label in one and label not in other]
     right = [label for label in result if label in other and label not in one]
-    if not summed or not (left or right):
-        dims = (*result, *summed)
-        first, second = (_regroup(labels, [{label} & {*labels} for label in dims]) for labels in (one, other))
-        if not summed:
-            return lambda a, b: first(a) * second(b)
-        positions = tuple(range(len(result), len(dims)))
-        return lambda a, b: (first(a) * second(b)).sum(positions)
-    is_swapped = bool(left and right) and result.index(right[0]) < result.index(left[0])
+    is_elementwise = not summed or not (left or right)
+    is_swapped = not is_elementwise and bool(left and right) and result.index(right[0]) < result.index(left[0])
     if is_swapped:
         one, other, left, right = other, one, right, left
-    kept = [[label] for label in both]
-    first, second = _regroup(one, [*kept, left, summed]), _regroup(other, [*kept, summed, right])
+    if is_elementwise:
+        groups = [[[label] if label in own else [] for label in (*result, *summed)] for own in (one, other)]
+    else:
+        kept = [[label] for label in both]
+        groups = [[*kept, left, summed], [*kept, summed, right]]
+    orders, bounds = [], []
+    for own, own_groups in zip((one, other), groups, strict=True):
+        order = tuple(own.index(label) for group in own_groups for label in group)
+        orders.append(None if order == tuple(range(len(order))) else order)
+        is_plain = all(len(group) == 1 for group in own_groups)
+        bounds.append(None if is_plain else (0, *accumulate(len(group) for group in own_groups)))
+    views = is_swapped, (orders[0], orders[1]), (bounds[0], bounds[1])
+    if is_elementwise:
+        return _Product(labels, *views, True, tuple(range(len(result), len(result) + len(summed))))
+    outer = tuple(one.index(label) for label in left), tuple(other.index(label) for label in right)
     dims = (*both, *left, *right)
     order = tuple(dims.index(label) for label in result)
-    in_order = order == tuple(range(len(order)))
-    is_flat = len(left) != 1 or len(right) != 1
-    left_positions = [one.index(label) for label in left]
-    right_positions = [other.index(label) for label in right]
-
-    def run(a: Tensor, b: Tensor) -> Tensor:
-        if is_swapped:
-            a, b = b, a
-        product = torch.matmul(first(a), second(b))
-        if is_flat:
-            sizes = [a.shape[position] for position in left_positions]
-            sizes += [b.shape[position] for position in right_positions]
-            product = product.reshape(*product.shape[: len(both)], *sizes)
-        return product if in_order else product.permute(order)
-
-    return run
-
-
-def _regroup(labels: Sequence[int], groups: Sequence[Collection[int]]) -> Callable[[Tensor], Tensor]:
-    """Return a function that views a tensor with a dimension for each group of labels, of size 1 where one is empty."""
-    order = tuple(labels.index(label) for group in groups for label in group)
-    in_order = order == tuple(range(len(order)))
-    is_plain = all(len(group) == 1 for group in groups)
-    bounds = [0, *accumulate(len(group) for group in groups)]
-
-    def view(tensor: Tensor) -> Tensor:
-        ordered = tensor if in_order else tensor.permute(order)
-        if is_plain:
-            return ordered
-        return ordered.reshape([prod(ordered.shape[start:end]) for start, end in pairwise(bounds)])
-
-    return view
+    return _Product(
+        labels,
+        *views,
+        False,
+        n_both=len(both),
+        outer=None if len(left) == len(right) == 1 else outer,
+        result_order=None if order == tuple(range(len(order))) else order,
+    )

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from rulewright.errors import DataError
-from rulewright.inject.layer.grounding import GroundFormula, Grounding
-from rulewright.inject.layer.patterns import TRUE, ClauseLiteral, Pattern
+from rulewright.inject.layer.grounding import TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
 from rulewright.inject.layer.plan import ORDERS, false_probability
 from rulewright.logic import Atom, Membership, Number, Statement, Symbol, Term, Variable, parse_formula, quote
 
@@ -124,8 +123,9 @@ def _read_atom(grounding: Grounding, last: LastCall, text: str, row: int) -> tup
     declaration = grounding.predicates[name]
     if len(unit.args) != declaration.arity:
         raise DataError(f"{name} has {declaration.arity} arguments, got {len(unit.args)}")
-    if not 0 <= row < last.inputs.rows:
-        raise DataError(f"row must be below {last.inputs.rows}, got {row}")
+    rows = prod(last.inputs.batch)
+    if not 0 <= row < rows:
+        raise DataError(f"row must be below {rows}, got {row}")
     if class_name is not None and declaration.classes is None:
         raise DataError(f"{name} has no classes")
     if class_name is not None and class_name not in (declaration.classes or ()):

@@ -53,11 +53,6 @@ class GroundInputs:
     dtype: torch.dtype
     device: torch.device
 
-    @property
-    def rows(self) -> int:
-        """The number of rows of the batch, 1 where there is none."""
-        return torch.Size(self.batch).numel()
-
     def mask_atoms(self, declaration: PredicateDeclaration) -> Tensor | None:
         """Return where a predicate's atoms are of entities that exist, 1 or 0; None is everywhere."""
         product: Tensor | None = None
@@ -112,7 +107,8 @@ def read_inputs(
         reader.check_logits(name, tensor)
     observed = {name: reader.read_evidence(name, observation) for name, observation in evidence.items()}
     masks = {type_name: reader.read_mask(type_name, given) for type_name, given in mask.items()}
-    flat = {name: _flatten_batch(logits[name], len(reader.batch)) for name in open_names}
+    lead = len(reader.batch)
+    flat = {name: logits[name].flatten(0, lead - 1) if lead > 1 else logits[name] for name in open_names}
     batched = set(flat) if reader.batch else set()
     batched |= {name for name, known in observed.items() if known.probability.ndim > reader.dims[name]}
     shape = InputShape(
@@ -170,7 +166,9 @@ class _InputReader:
                 f"dimensions {batch}and class indices where it has classes"
             )
         self._read_sizes(name, values, lead)
-        values = _flatten_batch(values, lead)
+        if lead > 1:
+            values = values.flatten(0, lead - 1)
+            where = where if where is None else where.flatten(0, lead - 1)
         if declaration.classes is None:
             if values.dtype != torch.bool:
                 raise DataError(f"evidence of {name} must be boolean, got {values.dtype}")
@@ -180,7 +178,7 @@ class _InputReader:
             raise DataError(f"evidence of {name} must be class indices below {len(declaration.classes)}")
         else:
             values = torch.nn.functional.one_hot(values.long(), len(declaration.classes))
-        return Observed(values.to(self.dtype), None if where is None else _flatten_batch(where, lead))
+        return Observed(values.to(self.dtype), where)
 
     def read_mask(self, type_name: str, mask: Tensor) -> Tensor:
         if type_name not in self._grounding.types:
@@ -194,7 +192,7 @@ class _InputReader:
         expected, origin = self.sizes.setdefault(type_name, (size, "its mask"))
         if size != expected:
             raise DataError(f"the mask of type {type_name} has {size} entities, expected {expected} as {origin} has")
-        return _flatten_batch(mask, mask.ndim - 1).to(self.dtype)
+        return (mask.flatten(0, -2) if mask.ndim > 2 else mask).to(self.dtype)
 
     def _read_sizes(self, name: str, tensor: Tensor, lead: int) -> None:
         for position, type_name in enumerate(self._grounding.predicates[name].types):
@@ -217,7 +215,3 @@ def _formula_with(grounding: Grounding, name: str) -> str:
             if not isinstance(unit, Comparison) and unit.predicate == name:
                 return str(ground_formula.formula)
     return "no formula"
-
-
-def _flatten_batch(tensor: Tensor, lead: int) -> Tensor:
-    return tensor.reshape(-1, *tensor.shape[lead:]) if lead > 1 else tensor

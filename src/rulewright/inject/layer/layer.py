@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from rulewright.checks import OneOf, Real, Whole, check_parameters
+from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameters
 from rulewright.errors import DataError
 from rulewright.inject.layer.grounding import Domains, Grounding
 from rulewright.inject.layer.inputs import CERTAIN, GroundInputs, InputShape, Observation, read_inputs
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 
 CLIPPED = 1e-3
 """How near to 0 and 1 a confidence may be when its log-odds are taken."""
+
+_WEIGHT_RULES: Mapping[str, ParameterRule] = {"weights": OneOf("one", "logit"), "hard_weight": Real(0, above=True)}
+_LAYER_RULES: Mapping[str, ParameterRule] = {
+    "iterations": Whole(0),
+    "damping": Real(0, 1, below=True),
+    "tolerance": Real(0, optional=True),
+    "cnf": OneOf("exact", "paper"),
+}
 
 
 class Weights(nn.Module):
@@ -42,12 +50,7 @@ class Weights(nn.Module):
         learnable: bool = False,
     ) -> None:
         super().__init__()
-        check_parameters(
-            {"weights": weights, "hard_weight": hard_weight},
-            {"weights": OneOf("one", "logit"), "hard_weight": Real(0, above=True)},
-        )
-        if math.isinf(hard_weight):
-            raise DataError(f"hard_weight must be finite, got {hard_weight}")
+        check_parameters({"weights": weights, "hard_weight": hard_weight}, _WEIGHT_RULES)
         self._fixed: list[float | None] = []
         self._positions: list[int] = []  # of each statement's weight among those that are learned
         start: list[float] = []
@@ -65,11 +68,6 @@ class Weights(nn.Module):
             if is_learned:
                 start.append(initial_weight if weight is None else weight)
         self.learned = nn.Parameter(torch.tensor(start)) if start else None
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether a weight is learned."""
-        return self.learned is not None and self.learned.requires_grad
 
     def value(self, statement_index: int) -> float:
         """Return a statement's weight as a number."""
@@ -169,8 +167,7 @@ class LogicLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_parameters(
-            {"iterations": iterations, "damping": damping, "tolerance": tolerance},
-            {"iterations": Whole(0), "damping": Real(0, 1, below=True), "tolerance": Real(0, optional=True)},
+            {"iterations": iterations, "damping": damping, "tolerance": tolerance, "cnf": cnf}, _LAYER_RULES
         )
         self.iterations, self.damping, self.tolerance = iterations, damping, tolerance
         self.memory_limit = limit_memory(memory_limit)
@@ -215,10 +212,11 @@ class LogicLayer(nn.Module):
         """
         inputs = read_inputs(self.grounding, logits, evidence, mask)
         plan = self.planner.plan(inputs.shape)
-        plan.check_memory(
-            inputs, self.memory_limit, iterations=self.iterations, learns_weights=self.weights.requires_grad
-        )
-        self._check_hard_evidence(inputs)
+        learned = self.weights.learned
+        learns_weights = learned is not None and learned.requires_grad
+        plan.check_memory(inputs, self.memory_limit, iterations=self.iterations, learns_weights=learns_weights)
+        if inputs.shape.observed:
+            self._check_hard_evidence(inputs)
         current = dict(inputs.logits)
         started = plan.start(inputs)
         changes: list[float] = []
@@ -267,8 +265,7 @@ class LogicLayer(nn.Module):
         for (predicate, classes, form), messages in plan.messages.items():
             if predicate != name:
                 continue
-            mask = form.mask(sizes, inputs.dtype, inputs.device)
-            is_direct = declaration.classes is None and mask is None and len(form.present) == form.arity
+            is_direct = declaration.classes is None and len(form.present) == form.arity and not form.apart
             summed: Tensor | None = total if is_direct else None
             for message in messages:
                 summed = self.weights.add(summed, values[message.node], message.statement_index, message.coefficient)
@@ -276,7 +273,7 @@ class LogicLayer(nn.Module):
             if is_direct:
                 total = summed
                 continue
-            summed = form.spread(summed)
+            summed, mask = form.spread(summed, sizes, inputs.dtype, inputs.device)
             if declaration.classes is not None:
                 inside = torch.zeros(len(declaration.classes), dtype=inputs.dtype, device=inputs.device)
                 inside[list(classes)] = 1
@@ -291,7 +288,7 @@ class LogicLayer(nn.Module):
         has_classes = declaration.classes is not None
         observed = inputs.observed.get(name)
         logits = current[name] if name in current else torch.zeros_like(given)
-        if name in current and logits is not inputs.logits[name]:
+        if inputs.masks and name in current and logits is not inputs.logits[name]:
             exists = inputs.mask_atoms(declaration)
             if exists is not None:
                 valid = exists.bool().unsqueeze(-1) if has_classes else exists.bool()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from math import prod
 from typing import Literal, TypeAlias
 
 import torch
@@ -18,9 +19,8 @@ from torch import Tensor
 from rulewright.checks import read_memory_limit
 from rulewright.errors import DataError, MemoryLimitError
 from rulewright.inject.layer.contractions import BATCH, ContractionProgram, diagonal_mask
-from rulewright.inject.layer.grounding import GroundFormula, Grounding
+from rulewright.inject.layer.grounding import FALSE, TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
 from rulewright.inject.layer.inputs import GroundInputs, InputShape
-from rulewright.inject.layer.patterns import FALSE, TRUE, ClauseLiteral, Pattern
 from rulewright.logic import Number, Term, Variable
 
 Purpose: TypeAlias = Literal["messages", "violations"]
@@ -45,27 +45,22 @@ class HeadForm:
     repeats: tuple[tuple[int, int], ...] = ()
     apart: tuple[tuple[int, int], ...] = ()
 
-    def spread(self, message: Tensor) -> Tensor:
-        """Give a message a dimension of size 1 for each argument that it has none for."""
+    def spread(
+        self, message: Tensor, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, Tensor | None]:
+        """Give a message a dimension for each argument, and say where it arrives, 1 or 0; None is everywhere."""
         lead = message.ndim - len(self.present)
         for position in range(self.arity):
             if position not in self.present:
                 message = message.unsqueeze(lead + position)
-        return message
-
-    def mask(self, sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor | None:
-        """Return where a message arrives, 1 or 0; None is everywhere."""
-        product: Tensor | None = None
+        views = []
         for position, index in self.fixed:
             one_hot = torch.zeros(sizes[position], dtype=dtype, device=device)
             one_hot[index] = 1
-            view = one_hot.view([-1 if position == other else 1 for other in range(self.arity)])
-            product = view if product is None else product * view
+            views.append(one_hot.view([-1 if position == other else 1 for other in range(self.arity)]))
         for pairs, inside in ((self.repeats, 1), (self.apart, 0)):
-            for pair in pairs:
-                view = diagonal_mask(sizes[pair[0]], self.arity, pair, dtype, device, inside=inside)
-                product = view if product is None else product * view
-        return product
+            views += [diagonal_mask(sizes[pair[0]], self.arity, pair, dtype, device, inside=inside) for pair in pairs]
+        return message, reduce(torch.mul, views) if views else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +118,18 @@ class Plan:
         self._nodes: list[range] = []  # those that each formula added
         for ground_formula in grounding.formulas:
             start = len(self.program.nodes)
-            if purpose == "violations":
-                self.violations.append(
-                    [
-                        (pattern.coefficient, self._contract(ground_formula, pattern, None, ()))
-                        for pattern in ground_formula.patterns
-                    ]
-                )
-            else:
-                for pattern in ground_formula.patterns:
-                    for position, literal in enumerate(pattern.literals):
-                        if literal.predicate not in ORDERS and literal.predicate not in shape.observed:
-                            self._add_message(ground_formula, pattern, position)
+            violations: list[tuple[int, int]] = []
+            for pattern in ground_formula.patterns:
+                if purpose == "violations":
+                    violations.append((pattern.coefficient, self._contract(ground_formula, pattern, None, ())))
+                    continue
+                for position, literal in enumerate(pattern.literals):
+                    if literal.predicate not in ORDERS and literal.predicate not in shape.observed:
+                        self._add_message(ground_formula, pattern, position)
+            self.violations.append(violations)
             self._nodes.append(range(start, len(self.program.nodes)))
         kept = {message.node for group in self.messages.values() for message in group}
-        kept |= {node for nodes in self.violations for _, node in nodes}
-        self._released = self.program.plan_release(kept)
+        self.program.finish(kept | {node for nodes in self.violations for _, node in nodes})
 
     # Planning
 
@@ -188,12 +179,12 @@ class Plan:
             if variable not in counted:
                 type_name = ground_formula.types[variable]
                 dims = (BATCH, type_name) if type_name in self.shape.batched_masks else (type_name,)
-                node = self.program.add_input(("ones", type_name), dims, is_fixed=True)
+                node = self.program.add("input", (), ("ones", type_name), dims, is_fixed=True)
                 self._ones[node] = type_name
                 operands.append((node, (variable,)))
         if operands:
             return self.program.contract(operands, output)
-        node = self.program.add_input("one", (), is_fixed=True)
+        node = self.program.add("input", (), "one", (), is_fixed=True)
         self._ones[node] = None
         return node
 
@@ -210,19 +201,19 @@ class Plan:
             lead = int(literal.predicate in shape.batched or not shape.batched_masks.isdisjoint(types))
             key = (literal.predicate, literal.classes)
             dims = (BATCH, *types) if lead else types
-            node = program.add_input(key, dims, is_fixed=literal.predicate in shape.observed)
+            node = program.add("input", (), key, dims, is_fixed=literal.predicate in shape.observed)
             self._factors[node] = key
             for position, (term, type_name) in enumerate(zip(literal.args, types, strict=True)):
                 if not isinstance(term, Variable):
                     constants[position + lead] = self.grounding.constant_index(term, type_name)
         for one, other in apart:
-            node = program.set_apart(node, one + lead, other + lead)
+            node = program.transform("apart", node, (one + lead, other + lead))
         if constants:
-            node = program.select(node, constants)
+            node = program.transform("select", node, tuple(constants.items()))
         labels = [term for term in literal.args if isinstance(term, Variable)]
         while len(set(labels)) < len(labels):
             second = next(position for position, term in enumerate(labels) if term in labels[:position])
-            node = program.take_diagonal(node, labels.index(labels[second]) + lead, second + lead)
+            node = program.transform("diagonal", node, (labels.index(labels[second]) + lead, second + lead))
             del labels[second]
         return node, tuple(labels)
 
@@ -244,7 +235,7 @@ class Plan:
                 raise DataError(message) from None
             sides.append(torch.tensor(key[-1], dtype=torch.float64))
         left, right = sides
-        node = self.program.add_input(tuple(key), types, is_fixed=True)
+        node = self.program.add("input", (), tuple(key), tuple(types), is_fixed=True)
         self._orders[node] = (literal.predicate, left.unsqueeze(1) if len(types) == 2 else left, right)
         return node
 
@@ -261,47 +252,45 @@ class Plan:
             holds = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
             values[node] = (~holds).to(dtype=inputs.dtype, device=inputs.device)
         observed = {name: known.probability for name, known in inputs.observed.items() if known.where is None}
-        self._fill_factors(inputs, observed, values)
-        return self.program.run(values, is_fixed=True)
+        return self.run(inputs, observed, values, is_fixed=True)
 
     def run(
-        self, inputs: GroundInputs, marginals: Mapping[str, Tensor], started: Mapping[int, Tensor]
+        self,
+        inputs: GroundInputs,
+        marginals: Mapping[str, Tensor],
+        started: Mapping[int, Tensor],
+        *,
+        is_fixed: bool = False,
     ) -> dict[int, Tensor]:
         """Compute all contractions of one iteration, from marginals and what `start` computed."""
         values = dict(started)
-        self._fill_factors(inputs, marginals, values)
-        return self.program.run(values, is_fixed=False, released=self._released)
-
-    def _fill_factors(self, inputs: GroundInputs, marginals: Mapping[str, Tensor], values: dict[int, Tensor]) -> None:
-        """Put the probabilities that literals of these predicates are false among the values."""
         for node, (name, classes) in self._factors.items():
             if name not in marginals or node in values:
                 continue
             declaration = self.grounding.predicates[name]
             false = false_probability(marginals[name], classes, declaration.classes)
-            mask = inputs.mask_atoms(declaration)
+            mask = inputs.mask_atoms(declaration) if inputs.masks else None
             values[node] = false if mask is None else false * mask
+        return self.program.run(values, is_fixed=is_fixed)
 
     # What it costs
 
     @cached_property
     def rows(self) -> tuple[PlanRow, ...]:
         """What each formula costs in one iteration."""
-        rows = []
-        for ground_formula, indices in zip(self.grounding.formulas, self._nodes, strict=True):
-            nodes = [self.program.nodes[index] for index in indices]
-            rows.append(
-                PlanRow(
-                    str(ground_formula.formula),
-                    len(ground_formula.clauses),
-                    len(ground_formula.patterns),
-                    ground_formula.count_groundings(self.sizes),
-                    sum(node.operation == "multiply" for node in nodes),
-                    sum(node.flops for node in nodes),
-                    max((node.elements for node in nodes), default=0),
-                )
+        by_formula = [[self.program.nodes[index] for index in indices] for indices in self._nodes]
+        return tuple(
+            PlanRow(
+                str(ground_formula.formula),
+                len(ground_formula.clauses),
+                len(ground_formula.patterns),
+                ground_formula.count_groundings(self.sizes),
+                sum(node.operation == "multiply" for node in nodes),
+                sum(node.flops for node in nodes),
+                max((node.elements for node in nodes), default=0),
             )
-        return tuple(rows)
+            for ground_formula, nodes in zip(self.grounding.formulas, by_formula, strict=True)
+        )
 
     @property
     def flops(self) -> int:
@@ -318,7 +307,7 @@ class Plan:
         if training:
             elements = iterations * sum(node.elements for node in self.program.nodes)
         else:
-            elements = self.program.peak_elements(self._released)
+            elements = self.program.peak_elements()
         return batch * bytes_each * elements
 
     def check_memory(
@@ -327,7 +316,7 @@ class Plan:
         """Refuse inputs for which more bytes would be held than the limit."""
         has_gradients = learns_weights or any(logits.requires_grad for logits in inputs.logits.values())
         needed = self.memory(
-            batch=inputs.rows,
+            batch=prod(inputs.batch),
             bytes_each=inputs.dtype.itemsize,
             iterations=iterations,
             training=torch.is_grad_enabled() and has_gradients,
@@ -347,32 +336,28 @@ class Plan:
             table.append((row.formula, *counts, f"{row.flops:.2e}", f"{row.largest:,}"))
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
-            "  ".join(
-                [
-                    line[0].ljust(widths[0]),
-                    *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)),
-                ]
-            )
-            for line in table
+            "  ".join([formula.ljust(widths[0]), *map(str.rjust, counts, widths[1:])]) for formula, *counts in table
         ]
         sizes = ", ".join(f"{type_name} {size:,}" for type_name, size in self.shape.sizes)
         cost = f"{self.flops:.2e} FLOPs and {format_bytes(self.memory())} an iteration"
         return "\n".join([*lines, f"{sizes}: {self.groundings:,} groundings, {cost}"])
 
 
+@dataclass(frozen=True)
 class Planner:
     """The plans of a grounding, each made once.
 
     ``optimize`` contracts in a good order and ``share`` computes equal parts once; without them is for comparison.
     """
 
-    def __init__(self, grounding: Grounding, *, optimize: bool = True, share: bool = True) -> None:
-        self._grounding, self._optimize, self._share = grounding, optimize, share
-        self._plans: dict[tuple[InputShape, Purpose], Plan] = {}
+    grounding: Grounding
+    optimize: bool = True
+    share: bool = True
+    _plans: dict[tuple[InputShape, Purpose], Plan] = field(default_factory=dict, init=False)
 
     def plan(self, shape: InputShape, purpose: Purpose = "messages") -> Plan:
         """Return the plan for a shape; closed predicates are observed."""
-        observed = shape.observed | self._grounding.closed
+        observed = shape.observed | self.grounding.closed
         shape = InputShape(shape.sizes, shape.batched, shape.batched_masks, observed)
         names = (shape.batched, shape.batched_masks, shape.observed)
         self._make(shape.sizes, *(tuple(sorted(group)) for group in names), purpose)
@@ -391,7 +376,7 @@ class Planner:
         shape = InputShape(sizes, frozenset(batched), frozenset(batched_masks), frozenset(observed))
         if (shape, purpose) in self._plans:
             return False
-        self._plans[shape, purpose] = Plan(self._grounding, shape, purpose, optimize=self._optimize, share=self._share)
+        self._plans[shape, purpose] = Plan(self.grounding, shape, purpose, optimize=self.optimize, share=self.share)
         return True
 
 
