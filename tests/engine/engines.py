@@ -21,7 +21,7 @@ from rulewright.logic import Atom, Chain, Literal, Rule, encode_path
 
 class SQLiteEngine(SQLEngine):
     def __init__(self, kb: KnowledgeBase) -> None:
-        super().__init__(kb)
+        self.kb = kb
         self.connection = sqlite3.connect(":memory:")
         for truth in (True, False):
             for kind in {signature(each) for each in kb.predicates.values()}:

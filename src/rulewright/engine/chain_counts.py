@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
 
 from rulewright.data import FactTable
-from rulewright.data.index import Ids
+from rulewright.data.index import Ids, look_up
 from rulewright.engine.sql import Column, table_name
 from rulewright.logic import count_steps, encode_step, invert_step
 
 _FACTS = table_name("ee")
 _SUM = "CAST(SUM(n) AS BIGINT)"
+_STEPS = {length: ", ".join(f"p{position}" for position in range(length)) for length in (2, 3, 4)}
 
 FEW_PATHS = 500_000
 """Up to so many paths of two edges, walking them is as quick as looking for triangles, quicker where these abound."""
@@ -88,14 +90,6 @@ _WALKS = [
 ]
 
 
-def _with(parts: Sequence[str], select: str) -> str:
-    return f"WITH {', '.join(parts)} {select}" if parts else select
-
-
-def _relations(length: int) -> str:
-    return ", ".join(f"p{position}" for position in range(length))
-
-
 def body_counts(length: int, *, sample: Sample | None = None) -> str:
     """Count the groundings of every body of two relations or more: columns p0 … and ``n``.
 
@@ -115,33 +109,31 @@ def body_counts(length: int, *, sample: Sample | None = None) -> str:
     joins.append(f"JOIN leaving AS o ON o.y = {reached}")
     columns.append(f"o.p AS p{length - 1}")
     inner = f"SELECT {', '.join(columns)}, s.n * o.n AS n FROM {' '.join(joins)}"
-    names = _relations(length)
-    return _with(parts, f"SELECT {names}, {_SUM} AS n FROM ({inner}) AS paths GROUP BY {names}")
+    names = _STEPS[length]
+    return f"WITH {', '.join(parts)} SELECT {names}, {_SUM} AS n FROM ({inner}) AS paths GROUP BY {names}"
 
 
 def loop_counts(length: int, *, sample: Sample | None = None) -> str:
     """Count the groundings of every body of two relations or more that end where they began: columns p0 … and ``n``."""
-    parts: list[str] = []
-    names = _relations(length)
+    names, first = _STEPS[length], f"WITH {_TWO_STEPS} "
     if length == 2:
+        first = ""
         select = (
             "SELECT a.p AS p0, b.p AS p1, a.a0 AS x, 1 AS n FROM edge AS a "
             "JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = a.a0"
         )
     elif length == 3:
-        parts.append(_TWO_STEPS)
         select = (
             "SELECT t.p0 AS p0, t.p1 AS p1, e.p AS p2, t.x AS x, t.n AS n "
             "FROM twostep AS t JOIN edge AS e ON e.a0 = t.m AND e.a1 = t.x"
         )
     else:
-        parts.append(_TWO_STEPS)
         select = (
             "SELECT t.p0 AS p0, t.p1 AS p1, s.p0 AS p2, s.p1 AS p3, t.x AS x, t.n * s.n AS n "
             "FROM twostep AS t JOIN twostep AS s ON s.x = t.m AND s.m = t.x"
         )
     where = f" WHERE {sample.of('x')}" if sample else ""
-    return _with(parts, f"SELECT {names}, {_SUM} AS n FROM ({select}) AS loops{where} GROUP BY {names}")
+    return f"{first}SELECT {names}, {_SUM} AS n FROM ({select}) AS loops{where} GROUP BY {names}"
 
 
 def support_counts(
@@ -159,7 +151,7 @@ def support_counts(
     head = f"SELECT p AS h, a0 AS x, a1 AS z FROM {_FACTS} WHERE {' AND '.join(wanted)}"
     chosen = "" if sample is None else f" AND {sample.of('p', 'a0', 'a1')}"
     parts = [f"head AS ({head}{chosen})"]
-    names = _relations(length)
+    names = _STEPS[length]
     if length == 2 and few_paths:
         parts += _WALKED
         select = (
@@ -195,7 +187,7 @@ def support_counts(
         )
     by_pair = f"SELECT h, {names}, x, z, {_SUM} AS n FROM ({select}) AS paths GROUP BY h, {names}, x, z"
     totals = f"{_SUM} AS n, COUNT(*) AS pairs, CAST(SUM(n * n) AS BIGINT) AS squares"
-    return _with(parts, f"SELECT h, {names}, {totals} FROM ({by_pair}) AS ends GROUP BY h, {names}")
+    return f"WITH {', '.join(parts)} SELECT h, {names}, {totals} FROM ({by_pair}) AS ends GROUP BY h, {names}"
 
 
 def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None) -> str:
@@ -205,7 +197,7 @@ def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None
     entity has the head relation to something: what the body says where the head is not silent. With ``loops``, ends
     may coincide.
     """
-    names = _relations(length)
+    names = _STEPS[length]
     steps = ["body JOIN edge AS e0 ON e0.p = body.p0"]
     steps += [f"JOIN edge AS e{i} ON e{i}.p = body.p{i} AND e{i}.a0 = e{i - 1}.a1" for i in range(1, length)]
     conditions = [] if loops else [f"e0.a0 <> e{length - 1}.a1"]
@@ -222,10 +214,9 @@ def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None
     ]
     known = "CASE WHEN subject.x IS NULL THEN 0 ELSE start.k END"
     totals = f"CAST(SUM(start.k) AS BIGINT) AS pairs, CAST(SUM({known}) AS BIGINT) AS known"
-    return _with(
-        parts,
-        f"SELECT rule.r AS r, {totals} FROM rule JOIN start ON {same} "
-        "LEFT JOIN subject ON subject.h = rule.h AND subject.x = start.x GROUP BY rule.r",
+    return (
+        f"WITH {', '.join(parts)} SELECT rule.r AS r, {totals} FROM rule JOIN start ON {same} "
+        "LEFT JOIN subject ON subject.h = rule.h AND subject.x = start.x GROUP BY rule.r"
     )
 
 
@@ -243,16 +234,16 @@ class Incidence:
 
     def __init__(self, facts: FactTable, relations: int, *, inverses: bool = True) -> None:
         before, after = (column.astype(np.int64) for column in facts.columns)
-        edge = edges(facts, inverses=inverses)
-        self._relation, self._before, self._after = edge["p"], edge["a0"], edge["a1"]
+        self.edge = edges(facts, inverses=inverses)
+        self._step, self._before, self._after = self.edge.values()
         self._apart = self._before != self._after
         self._facts, self._fact_starts = facts.predicate, before
-        self._heads, self._relations = relations, count_steps(relations)
-        self._entities = int(max(before.max(initial=0), after.max(initial=0))) + 1
-        keys = np.concatenate([before * self._entities + after, after * self._entities + before])
+        self._n_heads, self._n_steps = relations, count_steps(relations)
+        self._n_entities = int(max(before.max(initial=0), after.max(initial=0))) + 1
+        keys = np.concatenate([before * self._n_entities + after, after * self._n_entities + before])
         pairs, pair_of_edge = np.unique(keys, return_inverse=True)
         there, back = np.split(pair_of_edge, 2)
-        self._pairs = len(pairs)
+        self._n_pairs = len(pairs)
         self._pair = pair_of_edge if inverses else there
         self._pair_back = np.concatenate([back, there]) if inverses else back
         self._fact_pair = there
@@ -262,53 +253,56 @@ class Incidence:
         chosen = self._apart[: len(self._facts)]
         if targets is not None:
             chosen = chosen & np.isin(self._facts, targets)
-        heads = _matrix(self._fact_pair[chosen], self._facts[chosen], (self._pairs, self._heads))
-        edges = _matrix(self._relation, self._pair, (self._relations, self._pairs))
-        relation, head, count = _entries(edges @ heads)
-        return {"h": head, "p0": relation, "n": count, "pairs": count, "squares": count}
+        heads = self._fact_pair[chosen], self._facts[chosen]
+        sizes = self._n_steps, self._n_pairs, self._n_heads
+        step, head, count = _count_joins((self._step, self._pair), heads, sizes)
+        return {"h": head, "p0": step, "n": count, "pairs": count, "squares": count}
 
     def bodies(self, length: int) -> dict[str, Column]:
         """Count the groundings of every body of one relation or two, and the ``middles`` of two."""
         if length == 1:
-            relation, count = np.unique(self._relation, return_counts=True)
-            return {"p0": relation, "n": count}
-        arriving = _matrix(self._relation, self._after, (self._relations, self._entities))
-        leaving = _matrix(self._before, self._relation, (self._entities, self._relations))
-        first, second, count = _entries(arriving @ leaving)
+            step, count = np.unique(self._step, return_counts=True)
+            return {"p0": step, "n": count}
+        arriving, leaving = (self._step, self._after), (self._before, self._step)
+        sizes = self._n_steps, self._n_entities, self._n_steps
+        first, second, count = _count_joins(arriving, leaving, sizes)
         # Both products are sorted and have the same entries: a body has a grounding where it has a middle.
-        return {"p0": first, "p1": second, "n": count, "middles": _entries(_where(arriving) @ _where(leaving))[2]}
+        middles = _count_joins(arriving, leaving, sizes, distinct=(True, True))[2]
+        return {"p0": first, "p1": second, "n": count, "middles": middles}
 
     def loops(self, length: int) -> dict[str, Column]:
         """Count the groundings of every body of one relation or two that end where they began."""
         if length == 1:
-            relation, count = np.unique(self._relation[~self._apart], return_counts=True)
-            return {"p0": relation, "n": count}
-        there = _matrix(self._relation, self._pair, (self._relations, self._pairs))
-        back = _matrix(self._pair_back, self._relation, (self._pairs, self._relations))
-        first, second, count = _entries(there @ back)
+            step, count = np.unique(self._step[~self._apart], return_counts=True)
+            return {"p0": step, "n": count}
+        there, back = (self._step, self._pair), (self._pair_back, self._step)
+        first, second, count = _count_joins(there, back, (self._n_steps, self._n_pairs, self._n_steps))
         return {"p0": first, "p1": second, "n": count}
 
-    def known(self, heads: Column, relations: Column, *, loops: bool) -> Ids:
-        """Count, for heads and single relations side by side, the pairs whose first entity has the head's relation."""
-        subjects = _where(_matrix(self._fact_starts, self._facts, (self._entities, self._heads)))
+    def known(self, heads: Column, steps: Column, *, loops: bool) -> Ids:
+        """Count, for heads and single steps side by side, the pairs whose first entity has the head's relation."""
         chosen = slice(None) if loops else self._apart
-        leaving = _matrix(self._relation[chosen], self._before[chosen], (self._relations, self._entities))
-        if len(heads) == 0:  # without any, SciPy returns a matrix
-            return np.zeros(0, dtype=np.int64)
-        return np.asarray((leaving @ subjects)[relations, heads], dtype=np.int64)
+        leaving, subjects = (self._step[chosen], self._before[chosen]), (self._fact_starts, self._facts)
+        sizes = self._n_steps, self._n_entities, self._n_heads
+        step, head, count = _count_joins(leaving, subjects, sizes, distinct=(False, True))
+        return look_up(steps * self._n_heads + heads, step * self._n_heads + head, count)
 
 
-def _matrix(rows: Column, columns: Column, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return how often each entry is named."""
-    return sparse.csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)), shape=shape)
-
-
-def _where(counts: sparse.csr_array) -> sparse.csr_array:
-    return sparse.csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), shape=counts.shape)
-
-
-def _entries(product: sparse.csr_array) -> tuple[Ids, Ids, Ids]:
-    """Return rows, columns and values, in order."""
+def _count_joins(
+    left: tuple[Column, Column],
+    right: tuple[Column, Column],
+    sizes: tuple[int, int, int],
+    *,
+    distinct: tuple[bool, bool] = (False, False),
+) -> tuple[Ids, Ids, Ids]:
+    """Join two lists of pairs (a, b) and (b, c), and count each (a, c), in order; ``distinct`` pairs count once."""
+    matrices = []
+    for (rows, columns), shape, is_distinct in zip((left, right), pairwise(sizes), distinct, strict=True):
+        matrix = sparse.csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)), shape=shape)
+        if is_distinct:
+            matrix.data[:] = 1
+        matrices.append(matrix)
+    product = matrices[0] @ matrices[1]
     product.sort_indices()
     entries = product.tocoo()
     return entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data

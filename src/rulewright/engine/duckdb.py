@@ -6,10 +6,10 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -20,7 +20,7 @@ from rulewright.engine.sql import Column, SQLEngine, declare_columns, table_name
 from rulewright.errors import DataError, MemoryLimitError, TimeLimitError
 
 
-class Engine(SQLEngine):
+class Engine(SQLEngine, AbstractContextManager["Engine"]):
     """Runs rule bodies over a knowledge base on DuckDB.
 
     ``memory_limit`` (bytes, or text such as ``"2GB"``) bounds what DuckDB holds; beyond it intermediate results go to
@@ -42,7 +42,7 @@ class Engine(SQLEngine):
         threads: int | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(kb)
+        self.kb = kb
         limit = read_memory_limit(memory_limit)
         self._spill = tempfile.TemporaryDirectory(prefix="rulewright-", ignore_cleanup_errors=True)
         settings: dict[str, Any] = {"temp_directory": self._spill.name}
@@ -64,16 +64,12 @@ class Engine(SQLEngine):
                 if table is not None and len(table):
                     columns = {"p": table.predicate}
                     columns |= {f"a{position}": column for position, column in enumerate(table.columns)}
-                    self._take(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming", columns)
+                    self._execute(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming", columns)
 
-    def _take(self, statement: str, columns: Mapping[str, Column]) -> None:
-        """Run a statement that reads columns of NumPy as ``incoming``."""
-        view = {name: np.ascontiguousarray(column) for name, column in columns.items()}
-        self._connection.register("incoming", view)
-        self._execute(statement)
-        self._connection.unregister("incoming")
-
-    def _execute(self, statement: str) -> duckdb.DuckDBPyConnection:
+    def _execute(self, statement: str, incoming: Mapping[str, Column] | None = None) -> duckdb.DuckDBPyConnection:
+        """Run a statement, which may read columns of NumPy as ``incoming``."""
+        if incoming is not None:
+            self._connection.register("incoming", {name: np.ascontiguousarray(incoming[name]) for name in incoming})
         try:
             return self._connection.execute(statement)
         except duckdb.OutOfMemoryException as error:
@@ -81,6 +77,9 @@ class Engine(SQLEngine):
                 f"the query does not fit into the memory limit, even with disk: {_first_line(error)}; "
                 "raise memory_limit, or ask for shorter or more selective bodies"
             ) from None
+        finally:
+            if incoming is not None:
+                self._connection.unregister("incoming")
 
     def run(self, statement: str) -> dict[str, Column]:
         """Run a statement and return its columns by name."""
@@ -100,7 +99,7 @@ class Engine(SQLEngine):
 
     def put(self, name: str, columns: Mapping[str, Column]) -> None:
         """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
-        self._take(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming", columns)
+        self._execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming", columns)
 
     @contextmanager
     def time_limit(self, seconds: float) -> Iterator[None]:
@@ -119,9 +118,6 @@ class Engine(SQLEngine):
         """Let go of the database and its files."""
         self._connection.close()
         self._spill.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -56,7 +56,7 @@ def argument_columns(fact_signature: str) -> list[str]:
 def declare_columns(fact_signature: str) -> str:
     """Return the columns of a table of facts with their SQL types."""
     types = ("DOUBLE" if letter == "n" else "INTEGER" for letter in fact_signature)
-    return ", ".join(["p INTEGER", *map(" ".join, zip(argument_columns(fact_signature), types, strict=True))])
+    return ", ".join(["p INTEGER", *(f"a{position} {sql_type}" for position, sql_type in enumerate(types))])
 
 
 def literals(body: Body) -> tuple[Literal, ...]:
@@ -314,8 +314,7 @@ class Support:
 class SQLEngine(ABC):
     """Runs conjunctive bodies over the facts of one knowledge base."""
 
-    def __init__(self, kb: KnowledgeBase) -> None:
-        self.kb = kb
+    kb: KnowledgeBase
 
     @abstractmethod
     def run(self, statement: str) -> dict[str, Column]:

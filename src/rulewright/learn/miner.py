@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import pairwise
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -178,7 +179,7 @@ class RuleMiner(Learner):
         incidence = Incidence(facts, len(kb.predicates), inverses=self.inverses)
         rules: list[Rule] = []
         with Engine(kb, memory_limit=self.memory_limit) as engine:
-            engine.put("edge", chains.edges(facts, inverses=self.inverses))
+            engine.put("edge", incidence.edge)
             for length in range(1, self.max_length + 1):
                 new = self._mine(engine, incidence, filters, length)
                 rules += new
@@ -291,14 +292,14 @@ class RuleMiner(Learner):
         ends = variables[0], variables[-1]
         ends_differ = Comparison("!=", *ends)
         heads = [Atom(name, ends) for name in relations]
-
-        @cache
-        def write_step(step: int, position: int) -> Atom:
-            return path_atoms(decode_path((step,), relations), *variables[position : position + 2])[0]
-
         share = 1 if sample is None else sample.share
         columns = {name: column.tolist() for name, column in counts.items()}
-        paths = zip(*(columns[f"p{position}"] for position in range(length)), strict=True)
+        steps = [columns[f"p{position}"] for position in range(length)]
+        atoms = [
+            {step: path_atoms(decode_path((step,), relations), *pair)[0] for step in set(column)}
+            for column, pair in zip(steps, pairwise(variables), strict=True)
+        ]
+        paths = zip(*steps, strict=True)
         rules = []
         for confidence, path, *values in zip(self._confidences(counts).tolist(), paths, *columns.values(), strict=True):
             row = dict(zip(columns, values, strict=True))
@@ -316,7 +317,7 @@ class RuleMiner(Learner):
                     "confidence_low": round(max(0.0, middle - error), 6),
                     "confidence_high": round(min(1.0, middle + error), 6),
                 }
-            body: list[Formula] = [write_step(step, position) for position, step in enumerate(path)]
+            body: list[Formula] = [written[step] for written, step in zip(atoms, path, strict=True)]
             if skip_loops and row["loops"]:
                 body.append(ends_differ)
             rules.append(Rule(heads[row["h"]], tuple(body), min(confidence, 1.0), Annotations(statistics)))
@@ -329,21 +330,18 @@ def _keep_rows(counts: Counts, keep: npt.NDArray[np.bool_]) -> Counts:
 
 def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n_steps: int) -> Counts:
     """Bring the counts of rules, bodies and loops together, one row a rule."""
-
-    def key(counts: Counts) -> Ids:
-        value = np.zeros(len(counts["p0"]), dtype=np.int64)
-        for position in range(length):
-            value = value * n_steps + counts[f"p{position}"]
-        return value
-
-    wanted = key(supports)
+    names = [f"p{position}" for position in range(length)]
+    keys, body_keys, loop_keys = (
+        np.ravel_multi_index([columns[name] for name in names], (n_steps,) * length)
+        for columns in (supports, bodies, loops)
+    )
     counts: Counts = {"h": supports["h"].astype(np.int64), "support": supports["n"], "support_pairs": supports["pairs"]}
-    counts |= {f"p{position}": supports[f"p{position}"].astype(np.int64) for position in range(length)}
+    counts |= {name: supports[name].astype(np.int64) for name in names}
     counts["squares"] = supports["squares"]
-    counts["body"] = look_up(wanted, key(bodies), bodies["n"])
-    counts["loops"] = look_up(wanted, key(loops), loops["n"])
+    counts["body"] = look_up(keys, body_keys, bodies["n"])
+    counts["loops"] = look_up(keys, loop_keys, loops["n"])
     if length == 2:
-        counts["middles"] = look_up(wanted, key(bodies), bodies["middles"])
+        counts["middles"] = look_up(keys, body_keys, bodies["middles"])
     return counts
 
 

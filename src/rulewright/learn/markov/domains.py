@@ -56,7 +56,8 @@ def _fits_memory(network: MarkovNetwork, world: Members, sizes: Mapping[str, int
     layer = network.layer(members)
     shape = tuple(sorted((type_name, sizes[type_name]) for type_name in layer.grounding.types))
     plan = layer.planner.plan(InputShape(shape, observed=facts.closed))
-    is_training = network.weights.requires_grad or parameters.training == "end_to_end"
+    learns_weights = any(weight.requires_grad for weight in network.weights.parameters())
+    is_training = learns_weights or parameters.training == "end_to_end"
     return dense + plan.memory(iterations=max(1, parameters.iterations), training=is_training) <= limit
 
 
