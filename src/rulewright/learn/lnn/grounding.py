@@ -21,14 +21,13 @@ from rulewright.engine import Engine, sql
 from rulewright.errors import DataError, MemoryLimitError
 from rulewright.learn.lnn.template import (
     Check,
-    Expression,
-    Flip,
     Frame,
     Gate,
     HeadNode,
     Leaf,
     TemplateProgram,
     find_looks,
+    find_parts,
 )
 from rulewright.logic import Atom, Comparison, Literal, Membership, PredicateDeclaration, Symbol, Term, Variable
 
@@ -77,12 +76,6 @@ def distinct_rows(columns: Sequence[npt.NDArray[Any]]) -> tuple[Columns, Ids]:
     codes = encode_rows(columns)
     _, first = np.unique(codes, return_index=True)
     return tuple(column[first] for column in columns), codes
-
-
-def sort_rows(columns: Sequence[npt.NDArray[Any]]) -> Columns:
-    """Return the rows in order, so that they do not depend on how a database found them."""
-    order = np.lexsort(tuple(reversed(columns)))
-    return tuple(column[order] for column in columns)
 
 
 def compare_columns(operator: str, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -134,17 +127,10 @@ class GroundFrame:
 
 
 @dataclass(frozen=True)
-class GroundHead:
-    """For each clause the fact of it that every fact is (−1: none)."""
-
-    size: int
-    clauses: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
 class TemplateGrounding:
     """A program over facts: the tables of its nodes, and how their truth values are gathered.
 
+    ``heads`` has for each clause of a head the fact of it that every fact is (−1: none).
     ``partly_hidden`` names nodes that rest on facts of the target, but not on which one is predicted: there, a fact can
     still be evidence for itself.
     """
@@ -153,7 +139,7 @@ class TemplateGrounding:
     tables: Mapping[str, Columns]
     leaves: Mapping[str, GroundLeaf]
     frames: Mapping[str, GroundFrame]
-    heads: Mapping[str, GroundHead]
+    heads: Mapping[str, tuple[Tensor, ...]]
     partly_hidden: tuple[str, ...]
     constants: dict[tuple[str, HiddenColumns | None], Tensor] = field(
         default_factory=dict
@@ -211,7 +197,7 @@ class _Grounder:
         self.tables: dict[str, Columns] = {}
         self.leaves: dict[str, GroundLeaf] = {}
         self.frames: dict[str, GroundFrame] = {}
-        self.heads: dict[str, GroundHead] = {}
+        self.heads: dict[str, tuple[Tensor, ...]] = {}
 
     def _visit(self, name: str, hidden: HiddenColumns | None) -> None:
         """Note in which columns each node carries the arguments of the fact to be predicted, from the root down."""
@@ -229,9 +215,8 @@ class _Grounder:
             for look in find_looks(node.expression):
                 self._visit(look.node, find_arguments(arguments, look.variables))
         else:
-            for member, derived in zip(node.members, node.derived, strict=True):
-                if derived:
-                    self._visit(member, find_arguments(arguments, node.unit.args))
+            for member in node.inputs:
+                self._visit(member, find_arguments(arguments, node.unit.args))
 
     def run(self, engine: Engine) -> TemplateGrounding:
         if self.wanted is not None:
@@ -260,10 +245,8 @@ class _Grounder:
     def _beyond_hiding(self, name: str, own: frozenset[str]) -> bool:
         """Tell whether a node that does not know the predicted fact rests on its predicate through another node."""
         node = self.program.nodes[name]
-        if isinstance(node, Leaf):  # its own members are hidden row by row
-            members = zip(node.members, node.derived, strict=True)
-            return any(head and self.program.reaches(member, own) for member, head in members)
-        return self.program.reaches(name, own)
+        names = node.inputs if isinstance(node, Leaf) else (name,)  # a leaf's own members are hidden row by row
+        return any(self.program.reaches(below, own) for below in names)
 
     def _insert(self, engine: Engine, name: str, columns: Columns) -> None:
         table = sql.table_name(signature(self.kb.predicates[name]))
@@ -279,7 +262,9 @@ class _Grounder:
                 "give its predicate variables smaller domains, or shorten it"
             )
         bindings = engine.run(" UNION ".join(sql.select_bindings(body, variables, self.kb) for body in bodies))
-        return sort_rows([bindings[f"v{position}"] for position in range(len(variables))])
+        columns = [bindings[f"v{position}"] for position in range(len(variables))]
+        order = np.lexsort(tuple(reversed(columns)))  # so that rows do not depend on how a database found them
+        return tuple(column[order] for column in columns)
 
     def _leaf(self, engine: Engine, leaf: Leaf) -> None:
         parts: list[Columns] = []
@@ -328,7 +313,9 @@ class _Grounder:
             check: torch.from_numpy(
                 compare_columns(check.operator, *(self._values(term, frame.variables, rows, "") for term in check.args))
             )
-            for check in _find_checks(frame.expression)
+            for part in find_parts(frame.expression)
+            if isinstance(part, Check | Gate)
+            for check in ((part.comparison,) if isinstance(part, Check) else part.checks)
         }
         size = len(rows[0]) if rows else 0
         tensors = tuple(torch.from_numpy(index) for index in indices)
@@ -346,7 +333,10 @@ class _Grounder:
         leaf = self.program.nodes[node]
         if not isinstance(leaf, Leaf) or len(leaf.unit.args) != len(predicted):
             return None
-        arguments = [self._values(term, variables, rows, type_name) for term, type_name in self._typed(leaf)]
+        declared = [self.base.predicates[name].types for name in leaf.members if name in self.base.predicates]
+        types = declared[0] if declared else ("",) * len(leaf.unit.args)
+        typed = zip(leaf.unit.args, types, strict=True)
+        arguments = [self._values(term, variables, rows, type_name) for term, type_name in typed]
         own_rows, members = [], []
         for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
             if derived or member not in self.own:
@@ -365,17 +355,11 @@ class _Grounder:
         unique, back = np.unique(rows_found, return_inverse=True)
         return OwnFacts(torch.from_numpy(unique), torch.from_numpy(back.reshape(-1)), _concatenate(members))
 
-    def _typed(self, leaf: Leaf) -> list[tuple[Term, str]]:
-        declared = [self.base.predicates[name] for name in leaf.members if name in self.base.predicates]
-        types = declared[0].types if declared else ("",) * len(leaf.unit.args)
-        return list(zip(leaf.unit.args, types, strict=True))
-
     def _head(self, head: HeadNode) -> None:
         parts = [self.tables[clause] for clause in head.clauses]
         table, _ = distinct_rows([np.concatenate(columns) for columns in zip(*parts, strict=True)])
         self.tables[head.name] = table
-        clauses = tuple(torch.from_numpy(find_rows(part, table)) for part in parts)
-        self.heads[head.name] = GroundHead(len(table[0]), clauses)
+        self.heads[head.name] = tuple(torch.from_numpy(find_rows(part, table)) for part in parts)
 
     def _values(
         self, term: Term, variables: Sequence[Variable], rows: Columns, type_name: str
@@ -397,17 +381,6 @@ def find_arguments(arguments: Sequence[Variable] | None, terms: Sequence[Term]) 
     if arguments is None or any(argument not in terms for argument in arguments):
         return None
     return tuple(list(terms).index(argument) for argument in arguments)
-
-
-def _find_checks(expression: Expression) -> list[Comparison]:
-    match expression:
-        case Check(comparison):
-            return [comparison]
-        case Flip(part):
-            return _find_checks(part)
-        case Gate(parts=parts, checks=checks):
-            return [*checks, *(check for part in parts for check in _find_checks(part))]
-    return []
 
 
 def _concatenate(parts: Sequence[npt.NDArray[np.generic]]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rulewright.checks import OneOf, ParameterRule, Real, check_parameters
-from rulewright.learn.lnn.grounding import GroundFrame, HiddenColumns, OwnFacts, TemplateGrounding, find_arguments
+from rulewright.learn.lnn.grounding import HiddenColumns, OwnFacts, TemplateGrounding, find_arguments
 from rulewright.learn.lnn.operators import (
     ALPHA,
     LEAK,
@@ -23,7 +23,7 @@ from rulewright.learn.lnn.operators import (
     make_connective,
     make_mixer,
 )
-from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, TemplateProgram
+from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, HeadNode, Leaf, Look, TemplateProgram
 
 Reduction = Literal["max", "sum"]
 
@@ -139,14 +139,21 @@ class _Flow:
 
     def _leaf(self, leaf: Leaf, hidden: HiddenColumns | None) -> Tensor:
         ground = self.grounding.leaves[leaf.name]
-        operator = None if leaf.operator is None else self.network.operator(leaf.operator)
-        weights = torch.ones(1, dtype=torch.float64) if operator is None else operator.weights()
+        weights, mix = self._mixture(leaf)
         given = weights[ground.members]
         if ground.derived:
             given = given * self._member_values(leaf, hidden)
         total = torch.zeros(ground.size, dtype=torch.float64).index_add(0, ground.rows, given)
         self._totals[leaf.name, hidden] = total
-        return total if operator is None else _mix(operator, total)
+        return mix(total)
+
+    def _mixture(self, leaf: Leaf) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Return the weights of a leaf's members, and what makes a truth value of their sum."""
+        if leaf.operator is None:
+            return torch.ones(1, dtype=torch.float64), lambda total: total
+        operator = self.network.operator(leaf.operator)
+        assert isinstance(operator, Mixer)
+        return operator.weights(), operator.mix
 
     def _member_values(self, leaf: Leaf, hidden: HiddenColumns | None) -> Tensor:
         """Return the truth values of all facts that a leaf is made of."""
@@ -178,9 +185,19 @@ class _Flow:
                     return self.network.negation(value(part)[..., None])  # type: ignore[no-any-return]
                 case Check(comparison):
                     return ground.checks[comparison].double()
-            return self._gate(expression, [value(part) for part in expression.parts], ground)
+            parts = [value(part) for part in expression.parts]
+            if expression.operator is not None:
+                values: Tensor = self.network.operator(expression.operator)(torch.stack(parts, dim=-1))
+            else:
+                values = parts[0] if parts else torch.ones(ground.rows, dtype=torch.float64)
+            for check in expression.checks:
+                values = torch.where(ground.checks[check], values, 0.0)
+            return values
 
-        return self._reduce(value(frame.expression), ground)
+        values, empty = value(frame.expression), torch.zeros(ground.size, dtype=torch.float64)
+        if self.network.options.reduction == "sum":
+            return empty.index_add(0, ground.facts, values)
+        return empty.scatter_reduce(0, ground.facts, values, "amax", include_self=False)
 
     def _look_up(self, node: str, hidden: HiddenColumns | None, index: Tensor, own: OwnFacts | None) -> Tensor:
         values = _pad(self.facts(node, hidden))[index]
@@ -188,40 +205,17 @@ class _Flow:
             return values
         leaf = self.nodes[node]
         assert isinstance(leaf, Leaf)
-        operator = None if leaf.operator is None else self.network.operator(leaf.operator)
-        weights = torch.ones(1, dtype=torch.float64) if operator is None else operator.weights()
+        weights, mix = self._mixture(leaf)
         rest = self._totals[node, hidden][index[own.rows]].index_add(0, own.positions, -weights[own.members])
-        return values.index_copy(0, own.rows, rest if operator is None else _mix(operator, rest))
-
-    def _gate(self, gate: Gate, parts: list[Tensor], ground: GroundFrame) -> Tensor:
-        if gate.operator is not None:
-            values: Tensor = self.network.operator(gate.operator)(torch.stack(parts, dim=-1))
-        else:
-            values = parts[0] if parts else torch.ones(ground.rows, dtype=torch.float64)
-        for check in gate.checks:
-            values = torch.where(ground.checks[check], values, 0.0)
-        return values
-
-    def _reduce(self, values: Tensor, ground: GroundFrame) -> Tensor:
-        empty = torch.zeros(ground.size, dtype=torch.float64)
-        if self.network.options.reduction == "sum":
-            return empty.index_add(0, ground.facts, values)
-        return empty.scatter_reduce(0, ground.facts, values, "amax", include_self=False)
+        return values.index_copy(0, own.rows, mix(rest))
 
     def _head(self, head: HeadNode, hidden: HiddenColumns | None) -> Tensor:
-        ground = self.grounding.heads[head.name]
-        parts = [
-            _pad(self.facts(clause, hidden))[index] for clause, index in zip(head.clauses, ground.clauses, strict=True)
-        ]
+        clauses = zip(head.clauses, self.grounding.heads[head.name], strict=True)
+        parts = [_pad(self.facts(clause, hidden))[index] for clause, index in clauses]
         if head.operator is None:
             return parts[0]
         joined: Tensor = self.network.operator(head.operator)(torch.stack(parts, dim=-1))
         return joined
-
-
-def _mix(operator: Operator, total: Tensor) -> Tensor:
-    assert isinstance(operator, Mixer)
-    return operator.mix(total)
 
 
 def _pad(values: Tensor) -> Tensor:

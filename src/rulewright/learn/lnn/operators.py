@@ -262,6 +262,17 @@ class LukasiewiczOr(Operator):
 class Mixer(Operator):
     """What a leaf is made of: a weighted sum of predicates, then a function of the sum alone."""
 
+    first: ClassVar[float]
+    """What stands before the weights in `values`."""
+
+    def __init__(self, arity: int, *, start: float) -> None:
+        super().__init__(arity)
+        self.raw = nn.Parameter(torch.full((arity,), start, dtype=torch.float64))
+
+    def values(self) -> tuple[float, ...]:
+        """Return (β, w_1, …, w_n)."""
+        return (self.first, *self.weights().detach().tolist())
+
     def mix(self, total: Tensor) -> Tensor:
         """Return the truth value of a weighted sum."""
         raise NotImplementedError
@@ -283,10 +294,10 @@ class Pred(Mixer):
     """
 
     name = "LNN-pred"
+    first = 1.0
 
     def __init__(self, arity: int, *, start: float = 1e-3) -> None:
-        super().__init__(arity)
-        self.raw = nn.Parameter(torch.full((arity,), start, dtype=torch.float64))
+        super().__init__(arity, start=start)
 
     def weights(self) -> Tensor:
         """Return w."""
@@ -295,10 +306,6 @@ class Pred(Mixer):
     def mix(self, total: Tensor) -> Tensor:
         """Return ``1 − relu1(1 − total)``."""
         return 1 - self.clamp(1 - total)
-
-    def values(self) -> tuple[float, ...]:
-        """Return (β, w_1, …, w_n)."""
-        return (1.0, *self.weights().detach().tolist())
 
     def load_values(self, values: Sequence[float]) -> None:
         """Take up (1, w_1, …, w_n)."""
@@ -312,10 +319,10 @@ class Attention(Mixer):
     """``Σ softmax(a)_P x_P``, as in NeuralLP."""
 
     name = "attention"
+    first = 0.0
 
     def __init__(self, arity: int) -> None:
-        super().__init__(arity)
-        self.raw = nn.Parameter(torch.zeros(arity, dtype=torch.float64))
+        super().__init__(arity, start=0.0)
 
     def weights(self) -> Tensor:
         """Return the softmax."""
@@ -327,10 +334,6 @@ class Attention(Mixer):
     def mix(self, total: Tensor) -> Tensor:
         """Return the sum itself."""
         return total
-
-    def values(self) -> tuple[float, ...]:
-        """Return (0, w_1, …, w_n)."""
-        return (0.0, *self.weights().detach().tolist())
 
     def load_values(self, values: Sequence[float]) -> None:
         """Take up (0, w_1, …, w_n)."""

@@ -10,8 +10,7 @@ import torch
 
 from rulewright.errors import DataError
 from rulewright.learn.lnn.network import TemplateNetwork
-from rulewright.learn.lnn.operators import Mixer
-from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, Gate, HeadNode, Leaf, Look, Neuron
+from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, HeadNode, Leaf, Look, Neuron
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -152,11 +151,11 @@ class _TemplateReader:
         for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
             if not derived:
                 unit = leaf.unit if isinstance(leaf.unit, Membership) else Atom(member, leaf.unit.args)
-                readings.append(Reading((unit,), self._mix_leaf(leaf, position, 1.0)))
+                readings.append(Reading((unit,), self._run_alone(leaf.operator, len(leaf.members), position, 1.0)))
                 continue
             called = dict(zip(self.nodes[member].columns, leaf.unit.args, strict=True))
             for inner in self.readings(member):
-                value = self._mix_leaf(leaf, position, inner.value)
+                value = self._run_alone(leaf.operator, len(leaf.members), position, inner.value)
                 readings.append(Reading(self._call(inner.body, called), value))
         return readings
 
@@ -166,21 +165,21 @@ class _TemplateReader:
         renaming = {**given, **{old: Variable(f"_R{next(self._fresh)}") for old in own}}
         return tuple(substitute(part, renaming) for part in body)
 
-    def _mix_leaf(self, leaf: Leaf, member: int, value: float) -> float:
-        if leaf.operator is None:
-            return value
-        operator = self.network.operator(leaf.operator)
-        assert isinstance(operator, Mixer)
-        return self._run(operator, [value * (position == member) for position in range(operator.arity)])
-
-    @staticmethod
-    def _run(operator: torch.nn.Module, inputs: Sequence[float]) -> float:
+    def _run(self, key: str | None, inputs: Sequence[float]) -> float:
+        """Return what an operator makes of its inputs; without one there is one input, or none."""
+        if key is None:
+            return inputs[0] if inputs else 1.0
+        operator = self.network.operator(key)
         training = operator.training
         operator.eval()
         with torch.no_grad():
             value = float(operator(torch.tensor(inputs, dtype=torch.float64)))
         operator.train(training)
         return value
+
+    def _run_alone(self, key: str | None, arity: int, position: int, value: float) -> float:
+        """Return what an operator makes of one input where all others are false."""
+        return self._run(key, [value * (other == position) for other in range(arity)])
 
     def _read_expression(self, expression: Expression) -> list[Reading]:
         match expression:
@@ -193,21 +192,16 @@ class _TemplateReader:
         parts = [_best(self._read_expression(part)) for part in expression.parts]
         if expression.connective == "or":
             return [
-                Reading(reading.body, self._run_gate(expression, [reading.value * (n == i) for n in range(len(parts))]))
-                for i, readings in enumerate(parts)
+                Reading(reading.body, self._run_alone(expression.operator, len(parts), position, reading.value))
+                for position, readings in enumerate(parts)
                 for reading in readings
             ]
         joined = []
         for choice in product(*parts):
             body = tuple(part for reading in choice for part in reading.body)
-            value = self._run_gate(expression, [reading.value for reading in choice])
+            value = self._run(expression.operator, [reading.value for reading in choice])
             joined.append(Reading((*body, *expression.checks), value))
         return joined
-
-    def _run_gate(self, gate: Gate, values: list[float]) -> float:
-        if gate.operator is None:
-            return values[0] if values else 1.0
-        return self._run(self.network.operator(gate.operator), values)
 
     def _read_negation(self, part: Expression) -> Reading:
         """Read a negated leaf: none of the predicates that it mostly is may hold."""
@@ -216,7 +210,7 @@ class _TemplateReader:
         assert isinstance(leaf, Leaf)
         body: list[Formula] = []
         for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
-            if self._mix_leaf(leaf, position, 1.0) < 0.5:
+            if self._run_alone(leaf.operator, len(leaf.members), position, 1.0) < 0.5:
                 continue
             name = member.removeprefix("head ") if derived else member
             if derived:
@@ -229,10 +223,7 @@ class _TemplateReader:
         for position, name in enumerate(head.clauses):
             renaming = dict(zip(self.nodes[name].columns, head.columns, strict=True))
             for reading in self.readings(name):
-                value = reading.value
-                if head.operator is not None:
-                    operator = self.network.operator(head.operator)
-                    value = self._run(operator, [value * (n == position) for n in range(len(head.clauses))])
+                value = self._run_alone(head.operator, len(head.clauses), position, reading.value)
                 readings.append(Reading(self._call(reading.body, renaming), value))
         return readings
 

@@ -69,16 +69,11 @@ def countries(task: int) -> RuleSet:
     >>> print(countries(1), end="")
     template locatedIn(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in {locatedIn, neighborOf}, ?Q in {locatedIn, neighborOf}.
     """
-    domain = "{locatedIn, neighborOf}"
-    if task in (1, 2):
-        body, holes = "?P(X, Y), ?Q(Y, Z)", "PQ"
-    elif task == 3:
-        body, holes = "?P(X, W), ?Q(W, Y), ?O(Y, Z)", "PQO"
-    else:
+    if task not in (1, 2, 3):
         raise DataError(f"the tasks of Countries are 1, 2 and 3, got {task}")
-    return parse_rules(
-        f"template locatedIn(X, Z) :- {body} where {', '.join(f'?{hole} in {domain}' for hole in holes)}."
-    )
+    body, holes = ("?P(X, W), ?Q(W, Y), ?O(Y, Z)", "PQO") if task == 3 else ("?P(X, Y), ?Q(Y, Z)", "PQ")
+    listed = ", ".join(f"?{hole} in {{locatedIn, neighborOf}}" for hole in holes)
+    return parse_rules(f"template locatedIn(X, Z) :- {body} where {listed}.")
 
 
 def gridworld(directions: Sequence[str] = DIRECTIONS) -> RuleSet:

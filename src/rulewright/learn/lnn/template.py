@@ -91,6 +91,11 @@ class Leaf:
     derived: tuple[bool, ...]
     operator: str | None
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The heads among its members."""
+        return tuple(member for member, derived in zip(self.members, self.derived, strict=True) if derived)
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -100,6 +105,11 @@ class Frame:
     variables: tuple[Variable, ...]
     columns: tuple[Variable, ...]
     expression: Expression
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The nodes it looks up."""
+        return tuple(look.node for look in find_looks(self.expression))
 
     def bodies(self) -> list[tuple[Literal, ...]]:
         """Return the conjunctive bodies whose groundings together are all rows that can be true.
@@ -120,6 +130,11 @@ class HeadNode:
     clauses: tuple[str, ...]
     operator: str | None
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Its clauses."""
+        return self.clauses
+
 
 Node: TypeAlias = Leaf | Frame | HeadNode
 
@@ -138,16 +153,20 @@ class Neuron:
     statement: int
 
 
-def find_looks(expression: Expression) -> Iterator[Look]:
-    """Yield what an expression looks up, from left to right."""
+def find_parts(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and all its parts, from left to right."""
+    yield expression
     match expression:
-        case Look():
-            yield expression
         case Flip(part):
-            yield from find_looks(part)
+            yield from find_parts(part)
         case Gate(parts=parts):
             for part in parts:
-                yield from find_looks(part)
+                yield from find_parts(part)
+
+
+def find_looks(expression: Expression) -> list[Look]:
+    """Return what an expression looks up, from left to right."""
+    return [part for part in find_parts(expression) if isinstance(part, Look)]
 
 
 def _alternatives(expression: Expression) -> list[tuple[Literal, ...]]:
@@ -186,36 +205,21 @@ class TemplateProgram:
     def reaches(self, name: str, predicates: frozenset[str]) -> bool:
         """Tell whether a node's truth values rest on facts of some predicates."""
         node = self.nodes[name]
-        match node:
-            case Leaf():
-                members = zip(node.members, node.derived, strict=True)
-                return any(self.reaches(name, predicates) if head else name in predicates for name, head in members)
-            case Frame():
-                return any(self.reaches(look.node, predicates) for look in find_looks(node.expression))
-        return any(self.reaches(clause, predicates) for clause in node.clauses)
+        if isinstance(node, Leaf):
+            members = zip(node.members, node.derived, strict=True)
+            if any(name in predicates and not derived for name, derived in members):
+                return True
+        return any(self.reaches(below, predicates) for below in node.inputs)
 
     def is_fixed(self, name: str) -> bool:
         """Tell whether a node's truth values depend on nothing that is learned."""
         node = self.nodes[name]
-        match node:
-            case Leaf():
-                members = zip(node.members, node.derived, strict=True)
-                return node.operator is None and all(self.is_fixed(member) for member, head in members if head)
-            case Frame():
-                gates = all(key is None or not self.neurons[key].learned for key in _operators(node.expression))
-                return gates and all(self.is_fixed(look.node) for look in find_looks(node.expression))
-        learned = node.operator is not None and self.neurons[node.operator].learned
-        return not learned and all(map(self.is_fixed, node.clauses))
-
-
-def _operators(expression: Expression) -> Iterator[str | None]:
-    match expression:
-        case Flip(part):
-            yield from _operators(part)
-        case Gate(operator=operator, parts=parts):
-            yield operator
-            for part in parts:
-                yield from _operators(part)
+        if isinstance(node, Frame):
+            keys = [part.operator for part in find_parts(node.expression) if isinstance(part, Gate)]
+        else:
+            keys = [node.operator]
+        is_learned = any(key is not None and self.neurons[key].learned for key in keys)
+        return not is_learned and all(map(self.is_fixed, node.inputs))
 
 
 class Domains:
@@ -263,19 +267,17 @@ class Domains:
             return self._chosen[unit.predicate]
         return (unit.predicate,)
 
-    def _types_of(self, name: str, unit: Atom | Membership) -> tuple[str, ...]:
+    def _note_types(self, unit: Atom | Membership, name: str) -> None:
         if name in self.kb.predicates:
             declaration = self.kb.predicates[name]
             if (declaration.classes is not None) != isinstance(unit, Membership):
                 how = "is multi-class; write 'in {…}'" if declaration.classes else "is not multi-class"
                 raise DataError(f"{name} {how}: {unit} in the template of {self.clause.head}")
-            return declaration.types
-        if name in self.heads:
-            return self.types_of_head(name)
-        raise unknown_name("predicate", name, {*self.kb.predicates, *self.heads})
-
-    def _note_types(self, unit: Atom | Membership, name: str) -> None:
-        types = self._types_of(name, unit)
+            types = declaration.types
+        elif name in self.heads:
+            types = self.types_of_head(name)
+        else:
+            raise unknown_name("predicate", name, {*self.kb.predicates, *self.heads})
         if len(types) != len(unit.args):
             raise DataError(f"{name} has {len(types)} arguments and cannot be {unit} of the template")
         for term, type_name in zip(unit.args, types, strict=True):
@@ -321,7 +323,6 @@ def _units(formula: Formula) -> list[Atom | Membership]:
 
 
 Clause = Rule | Template
-_Make = Callable[[str], Node]
 
 
 def read_templates(templates: RuleSet | Template | str) -> RuleSet:
@@ -385,7 +386,10 @@ def resolve(templates: RuleSet | Template | str, kb: KnowledgeBase, target: str 
         if len(roots) != 1:
             raise DataError(f"which head is to be learned? the templates define {', '.join(roots) or 'none apart'}")
         (target,) = roots
-    return _Resolver(read, kb).program(target)
+    resolver = _Resolver(read, kb)
+    if target not in resolver.clauses:
+        raise unknown_name("head of a template", target, resolver.clauses)
+    return TemplateProgram(target, resolver.head(target), resolver.nodes, resolver.types, resolver.neurons)
 
 
 def _push_negation(formula: Formula, positive: bool = True) -> Formula:
@@ -411,19 +415,13 @@ class _Resolver:
         self.nodes: dict[str, Node] = {}
         self.types: dict[str, tuple[str, ...]] = {}
         self.neurons: dict[str, Neuron] = {}
-        self.heads: dict[str, str] = {}
         self.open: list[str] = []
-
-    def program(self, target: str) -> TemplateProgram:
-        if target not in self.clauses:
-            raise unknown_name("head of a template", target, self.clauses)
-        root = self.head(target)
-        return TemplateProgram(target, root, self.nodes, self.types, self.neurons)
 
     def head(self, name: str) -> str:
         """Return the node of a head, which is made when it is first asked for."""
-        if name in self.heads:
-            return self.heads[name]
+        node = f"head {name}"
+        if node in self.nodes:
+            return node
         if name in self.open:
             raise DataError(f"templates cannot be recursive: {' uses '.join([*self.open, name])}")
         self.open.append(name)
@@ -438,21 +436,15 @@ class _Resolver:
             first, clause = self.clauses[name][0]
             inputs = tuple(f"clause {position + 1}" for position in range(len(frames)))
             operator = self.add_neuron(Neuron("or", inputs, isinstance(clause, Template), "clauses", first))
-        node = f"head {name}"
         self.nodes[node] = HeadNode(node, columns, tuple(frames), operator)
         self.types[node] = types.pop()
-        self.heads[name] = node
         return node
 
     def _read_clause(self, position: int, clause: Clause) -> str:
-        domains = Domains(clause, self.kb, self.clauses, self._head_types)
+        domains = Domains(clause, self.kb, self.clauses, lambda name: self.types[self.head(name)])
         formula = _push_negation(clause.body[0] if len(clause.body) == 1 else And(clause.body))
-        reader = _ClauseReader(self, position, clause, domains)
         columns = tuple(term for term in clause.head.args if isinstance(term, Variable))
-        return reader.frame(formula, columns)
-
-    def _head_types(self, name: str) -> tuple[str, ...]:
-        return self.types[self.head(name)]
+        return _ClauseReader(self, position, clause, domains).frame(formula, columns)
 
     def add_neuron(self, neuron: Neuron) -> str:
         """Add an operator and return its key."""
@@ -473,7 +465,8 @@ class _ClauseReader:
     def frame(self, formula: Formula, columns: tuple[Variable, ...]) -> str:
         expression = self.expression(formula, frozenset(columns))
         seen = dict.fromkeys(variable for look in find_looks(expression) for variable in look.variables)
-        return self._add(f"{self.position} frame", lambda name: Frame(name, tuple(seen), columns, expression))
+        name = f"{self.position} frame {len(self.resolver.nodes)}"
+        return self._add(Frame(name, tuple(seen), columns, expression))
 
     def expression(self, formula: Formula, outside: frozenset[Variable]) -> Expression:
         """Read a formula; variables that ``outside`` does not have are this formula's own."""
@@ -517,18 +510,17 @@ class _ClauseReader:
         columns = variables(unit)
         if not columns:
             raise DataError(f"{unit} has no variable; what always or never holds has no place in a template")
-        if unit not in self.leaves:
-            self.leaves[unit] = self._leaf(unit, columns)
-        return Look(self.leaves[unit], columns)
-
-    def _leaf(self, unit: Atom | Membership, columns: tuple[Variable, ...]) -> str:
+        if unit in self.leaves:
+            return Look(self.leaves[unit], columns)
         members = self.domains.members(unit)
         derived = tuple(name not in self.resolver.kb.predicates for name in members)
         names = tuple(self.resolver.head(name) if head else name for name, head in zip(members, derived, strict=True))
         operator = None
         if isinstance(unit.predicate, PredicateVariable):
             operator = self.resolver.add_neuron(Neuron("pred", members, True, unit.predicate.name, self.position))
-        return self._add(f"{self.position} leaf", lambda name: Leaf(name, unit, columns, names, derived, operator))
+        name = f"{self.position} leaf {len(self.resolver.nodes)}"
+        self.leaves[unit] = self._add(Leaf(name, unit, columns, names, derived, operator))
+        return Look(name, columns)
 
     def _gate(self, connective: str, parts: Iterable[Formula]) -> str:
         self.gates[connective] += 1
@@ -536,9 +528,7 @@ class _ClauseReader:
         inputs = tuple(map(str, parts))
         return self.resolver.add_neuron(Neuron(connective, inputs, self.learned, label, self.position))
 
-    def _add(self, prefix: str, make: _Make) -> str:
-        name = f"{prefix} {len(self.resolver.nodes)}"
-        node = make(name)
-        self.resolver.nodes[name] = node
-        self.resolver.types[name] = tuple(self.domains.types[column] for column in node.columns)
-        return name
+    def _add(self, node: Leaf | Frame) -> str:
+        self.resolver.nodes[node.name] = node
+        self.resolver.types[node.name] = tuple(self.domains.types[column] for column in node.columns)
+        return node.name

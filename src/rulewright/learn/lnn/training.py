@@ -90,16 +90,6 @@ def draw_examples(
     return TemplateExamples(columns, size, negatives)
 
 
-def argument_ranges(*facts: Columns | None) -> list[npt.NDArray[np.generic]]:
-    """Return for each argument the values it has in any of the facts.
-
-    >>> argument_ranges((np.array([1, 2]), np.array([5, 5])), None)
-    [array([1, 2]), array([5])]
-    """
-    given = [columns for columns in facts if columns is not None]
-    return [np.unique(np.concatenate(parts)) for parts in zip(*given, strict=True)]
-
-
 Loss = Literal["margin", "logistic", "ranking"]
 
 
@@ -239,7 +229,8 @@ class _Batches:
         known = [job.kb.columns(job.target)] if job.target in job.kb.predicates else []
         if job.valid is not None:
             known.append(job.valid)
-        ranges = argument_ranges(job.positives, job.false)
+        given = [columns for columns in (job.positives, job.false) if columns is not None]
+        ranges = [np.unique(np.concatenate(parts)) for parts in zip(*given, strict=True)]  # of each argument
         positions = self.options.positions or tuple(range(len(ranges)))
         if any(position not in range(len(ranges)) for position in positions):
             raise DataError(f"positions of {job.target} lie in 0 … {len(ranges) - 1}, got {list(positions)}")
