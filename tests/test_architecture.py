@@ -61,6 +61,7 @@ def test_every_folder_has_its_place():
     assert stages <= set(ORDER), f"not in the order of the design: {sorted(stages - set(ORDER))}"
 
 
+@pytest.mark.slow
 def test_imports_point_one_way():
     wrong = []
     for path in sorted(ROOT.rglob("*.py")):
@@ -85,6 +86,7 @@ def test_importing_the_package_loads_nothing_heavy(module):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cli", "engine", "io", "datasets", "reason", "logic"])
 def test_torch_loads_only_when_used(name):
     code = f"import sys, rulewright.{name}; sys.exit('torch' in sys.modules)"
@@ -99,6 +101,7 @@ def test_every_public_name_is_there():
         rulewright.nothing  # noqa: B018
 
 
+@pytest.mark.slow
 def test_class_names_are_unique():
     modules: dict[str, list[str]] = {}
     for path in sorted(ROOT.rglob("*.py")):

@@ -18,6 +18,7 @@ def blocks(path: Path, language: str) -> list[str]:
     return [text for name, text in BLOCK.findall(path.read_text(encoding="utf-8")) if name == language]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_blocks_run(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -34,6 +35,7 @@ def test_rules_in_documents_parse(path):
         assert len(parse_rules(block, file=path.name)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
     result = subprocess.run(

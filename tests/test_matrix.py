@@ -57,6 +57,7 @@ def learned(request) -> tuple[KnowledgeBase, RuleSet]:
     return kb, rules
 
 
+@pytest.mark.slow
 def test_files_keep_what_was_learned(learned, tmp_path):
     _, rules = learned
     rules.save(tmp_path / "learned.rules")
@@ -193,6 +194,7 @@ def test_the_decoder_takes_constraints(learned):
     check_decoder(*learned)
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_the_matrix_on_real_documents(learner):

@@ -17,6 +17,8 @@ import pytest
 
 from rulewright.web.rulebook import Rulebook
 
+pytestmark = pytest.mark.slow
+
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial-graph.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -57,6 +57,7 @@ def test_version():
     assert run("--version").stdout == f"rulewright {__version__}\n"
 
 
+@pytest.mark.slow
 def test_demo_ends_with_a_table_and_a_sentence():
     lines = run("demo", "--people", "60").stdout.strip().splitlines()
     assert any(line.split() == ["predicate", "hidden", "inferred", "correct", "precision", "recall"] for line in lines)
@@ -66,11 +67,13 @@ def test_demo_ends_with_a_table_and_a_sentence():
     assert steps == ["1. Learn", "2. Correct", "3. Complete", "4. Explain", "5. Inject"]
 
 
+@pytest.mark.slow
 def test_demo_tells_of_wrong_facts():
     found = json.loads(run("demo", "--people", "200", "--noise", "0.02", "--json").stdout)
     assert found["wrong"] > 0 and sum(found["broken"].values()) > 0
 
 
+@pytest.mark.slow
 def test_demo_as_json_is_repeatable_and_right():
     first, second = (json.loads(run("demo", "--people", "200", "--json").stdout) for _ in range(2))
     assert first == second
@@ -96,6 +99,7 @@ def test_apply_as_json(folder):
     assert len(found["facts"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["new.tsv", "new.csv", "new.facts", "new.tsv.gz"])
 def test_apply_writes_what_can_be_read_again(folder, name):
     assert run("apply", "family.rules", "family.tsv", "-o", name).stdout == ""
@@ -120,6 +124,7 @@ def test_broken_constraints_are_told_beside_the_result(folder):
     assert "broken 1 times" in result.stderr
 
 
+@pytest.mark.slow
 def test_pipes(folder):
     result = process("apply", "-", "family.tsv", "-o", "-", stdin=RULES)
     assert result.returncode == 0
@@ -134,6 +139,7 @@ def test_pipes(folder):
     assert converted.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
@@ -192,12 +198,14 @@ def test_data_commands(folder):
     assert "kinship_mln/PART" in run("data", "show", "kinship_mln").stdout
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_crash(folder):
     command = f"{sys.executable} -m rulewright apply family.rules family.tsv --json | head -n 1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_learn_mines_and_writes_rules(folder):
     run_demo = run("learn", "family.tsv", "--min-confidence", "0").stdout
     assert run_demo.splitlines()[-1].startswith("0 rules")
@@ -226,6 +234,7 @@ def test_a_saved_run_names_the_command_and_no_place(tmp_path, monkeypatch):
     assert found["changed_settings"] == {"points": [0, 20]}
 
 
+@pytest.mark.slow
 def test_run_refuses_settings_that_an_experiment_does_not_have():
     wrong = process("run", "milr/dwie_atlop", "--set", "epoch=3")
     assert wrong.returncode == 1

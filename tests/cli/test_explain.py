@@ -57,6 +57,7 @@ def test_why_not(folder):
     assert told["why_not"][0]["missing"] == ["parent_of(dan, ann)"]
 
 
+@pytest.mark.slow
 def test_a_drawing(folder):
     explain("ancestor_of(ann, cid)", "--svg", "why.svg")
     assert (folder / "why.svg").read_text().startswith("<svg ")
@@ -65,6 +66,7 @@ def test_a_drawing(folder):
     assert not (folder / "none.svg").exists()
 
 
+@pytest.mark.slow
 def test_apply_chains_within_its_limits(folder):
     everything = json.loads(run("apply", "family.rules", "family.tsv", "--json").stdout)
     assert (len(everything["facts"]), everything["rounds"], everything["note"]) == (6, 3, "")
@@ -75,6 +77,7 @@ def test_apply_chains_within_its_limits(folder):
     assert "max_facts=4" in few.stderr
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(folder):
     command = [sys.executable, "-m", "rulewright", "explain", "ancestor_off(ann, bob)", "family.rules", "family.tsv"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -73,6 +73,7 @@ def test_templates_are_filled(tmp_path):
     assert refused.exit_code == 2 and "for --learner lnn" in refused.output
 
 
+@pytest.mark.slow
 def test_rules_are_written_by_transformers(tmp_path):
     (tmp_path / "graph.tsv").write_text(
         "".join(f"a{n}\tchild\tb{n}\na{n}\tlikes\tb{n + 1}\nb{n}\tparent\ta{n}\n" for n in range(12))

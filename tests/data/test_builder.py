@@ -142,6 +142,7 @@ def assert_equal(kb: KnowledgeBase, model: Model) -> None:
                 assert base.tuples(name, truth=truth) == model.tuples(split, name, truth)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.booleans())
 def test_a_builder_holds_what_a_plain_model_holds(data: st.DataObject, worlds: bool) -> None:

@@ -83,6 +83,7 @@ def possible(kb: KnowledgeBase, declaration: PredicateDeclaration) -> Iterator[t
     return product(*values)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(bases())
 def test_facts_come_out_as_they_went_in(naive: Naive) -> None:
@@ -184,6 +185,7 @@ def test_only_entities_one_or_two_have_a_matrix(name: str) -> None:
         kb.matrix(name)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(bases(), st.sampled_from([name for name in PREDICATES if name != "age"]), st.data())
 def test_a_tensor_says_what_is_observed(naive: Naive, name: str, data: st.DataObject) -> None:

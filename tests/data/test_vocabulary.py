@@ -10,6 +10,7 @@ from rulewright.errors import DataError, UnknownNameError
 labels = st.lists(st.text(max_size=8), unique=True, max_size=30)
 
 
+@pytest.mark.slow
 @given(labels, st.integers(0, 1000))
 def test_every_label_has_its_own_id_and_comes_back(names: list[str], start: int) -> None:
     domain = Domain("thing", names, start=start)

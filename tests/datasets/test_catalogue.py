@@ -155,6 +155,7 @@ def test_real_files_have_the_listed_size_and_checksum(name: str) -> None:
         assert (file.path, len(content), hashlib.sha256(content).hexdigest()) == (file.path, file.size, file.sha256)
 
 
+@pytest.mark.slow
 @needs_real_data
 @pytest.mark.parametrize("name", [name for name in NAMES if catalogue()[name].folder.startswith("kbc/")])
 def test_statistics_of_graphs_are_those_of_the_files(name: str) -> None:

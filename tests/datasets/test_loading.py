@@ -9,6 +9,8 @@ from rulewright import datasets, parse_rules, read_facts, read_rules
 from rulewright.datasets import availability, catalogue, load, rules_of
 from rulewright.errors import DataError, FileError, UnknownNameError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def real(monkeypatch):

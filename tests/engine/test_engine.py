@@ -76,6 +76,7 @@ def random_rule(chance: random.Random) -> tuple[Atom, list[Literal]]:
     return head, body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", EXECUTORS.values(), ids=EXECUTORS)
 @settings(max_examples=150, deadline=None)
 @given(seed=SEEDS)
@@ -91,6 +92,7 @@ def test_every_executor_finds_the_groundings_of_the_oracle(count, seed):
     assert counted is None or counted == expected
 
 
+@pytest.mark.slow
 @each_engine
 @settings(max_examples=250, deadline=None)
 @given(seed=SEEDS)
@@ -115,6 +117,7 @@ def test_counts_and_bindings_equal_the_oracle(make, seed):
             assert engine.count_distinct(body, some, distinct=distinct) == len(different)
 
 
+@pytest.mark.slow
 @each_engine
 @settings(max_examples=150, deadline=None)
 @given(seed=SEEDS)
@@ -137,6 +140,7 @@ def test_support_equals_the_oracle(make, seed):
     assert found.confidence == (len(with_head) / len(groundings) if groundings else 0)
 
 
+@pytest.mark.slow
 @each_engine
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS)

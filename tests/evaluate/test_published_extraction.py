@@ -93,6 +93,7 @@ def test_milr_is_better_than_atlop_beyond_luck(dwie):
     assert all(each.p_value < 0.05 and each.low > 0 for each in compared.values())
 
 
+@pytest.mark.slow
 def test_training_documents_give_nearly_the_published_training_facts(dwie):
     _, train_facts, _ = dwie
     found = named_facts(read_documents(DWIE / "train_annotations_notext.json"))

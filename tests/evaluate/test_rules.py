@@ -11,6 +11,8 @@ from rulewright import explain_counts, parse_rule
 from rulewright.errors import DataError
 from rulewright.logic import Literal, Rule
 
+pytestmark = pytest.mark.slow
+
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))

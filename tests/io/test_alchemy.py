@@ -351,6 +351,7 @@ CONSTANTS = st.text(st.characters(exclude_categories=["C"], exclude_characters='
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.tuples(IDENTIFIERS, CONSTANTS, CONSTANTS), st.booleans(), max_size=6))
 def test_facts_read_back_the_same(facts: dict[tuple[str, str, str], bool]) -> None:
     builder = KnowledgeBaseBuilder()
@@ -384,6 +385,7 @@ def formulas(draw: st.DrawFn, depth: int = 3) -> Formula:
 WEIGHTS = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(formulas(), st.sampled_from(["hard", "learn"]) | WEIGHTS), max_size=3))
 def test_formulas_read_back_the_same(drawn: list[tuple[Formula, str | float]]) -> None:
     statements = [

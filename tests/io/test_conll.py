@@ -193,6 +193,7 @@ def test_equal_words_are_one_word_in_all_worlds():
     assert [*kb.predicates] == ["next", "word"]
 
 
+@pytest.mark.slow
 @needs_conll
 def test_conll2003():
     parts = {name: read(DATA / f"conll2003/eng.{name}") for name in ("train", "testa", "testb")}

@@ -216,6 +216,7 @@ def test_values_made_by_hand_are_checked():
             Document("A", (), (entity,), (fact,))
 
 
+@pytest.mark.slow
 @one_folder
 @given(collections)
 def test_written_documents_are_read_back(tmp_path, documents):
@@ -224,6 +225,7 @@ def test_written_documents_are_read_back(tmp_path, documents):
     assert read_documents(path) == documents
 
 
+@pytest.mark.slow
 @given(collections)
 def test_the_knowledge_base_holds_each_fact_of_each_document_once(documents):
     kb = to_knowledge_base(documents)
@@ -243,6 +245,7 @@ def test_the_knowledge_base_holds_each_fact_of_each_document_once(documents):
             assert kb.contains(fact.relation, *ends)
 
 
+@pytest.mark.slow
 @one_folder
 @given(anything | mutated())
 def test_any_json_is_documents_or_an_error_of_ours(tmp_path, value):
@@ -301,6 +304,7 @@ def test_relation_names(tmp_path):
         read_relation_names(written(tmp_path, {"P17": 3}))
 
 
+@pytest.mark.slow
 @needs_dwie
 @pytest.mark.parametrize(
     ("file", "size", "facts", "repeated"),
@@ -318,6 +322,7 @@ def test_dwie(file, size, facts, repeated):
     assert (kb.n_facts, kb.duplicates) == (facts - repeated, repeated)
 
 
+@pytest.mark.slow
 @needs_dwie
 def test_dwie_with_all_its_splits_and_its_order_of_relations():
     relations = [*json.loads((DATA / "dwie/rel2id.json").read_text())][1:]
@@ -339,6 +344,7 @@ def test_reference_predictions_name_documents_and_entities(tmp_path):
     assert read_predictions(tmp_path / "again.json") == predictions
 
 
+@pytest.mark.slow
 @needs_redocred
 @pytest.mark.parametrize(("file", "facts"), [("dev_revised.json", 17_284), ("test_revised.json", 17_448)])
 def test_redocred(tmp_path, file, facts):

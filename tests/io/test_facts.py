@@ -232,6 +232,7 @@ def test_what_cannot_be_written_is_refused() -> None:
 # Round trips
 
 
+@pytest.mark.slow
 @given(knowledge_bases())
 def test_reading_back_gives_the_same(kb: KnowledgeBase) -> None:
     text = facts.to_text(kb)

@@ -143,6 +143,7 @@ def test_writing_by_name(tmp_path):
         write_facts(kb, tmp_path / "x.png", format="png")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(content=st.binary(max_size=80) | st.text(alphabet="ab()[]{}'\".,:!- \n\tXv1=>%", max_size=60).map(str.encode))
 def test_no_reader_crashes_on_anything(content, tmp_path_factory):

@@ -19,6 +19,7 @@ GRAPH = [("ann", "parent_of", "bob"), ("bob", "parent_of", "<script>alert(1)</sc
 writable = NAMES.filter(lambda name: bool(name) and not any("\ud800" <= each <= "\udfff" for each in name))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.tuples(writable, writable, writable), min_size=1, max_size=8))
 def test_graphs_come_back(tmp_path_factory, triples):
@@ -48,6 +49,7 @@ def test_worlds():
     assert frames.from_frame(frame).worlds == ("d1", "d2")
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.tuples(writable, NUMBERS, writable), min_size=1, max_size=5), st.lists(writable, min_size=1))
 def test_one_table_a_predicate(triples, singles):

@@ -191,6 +191,7 @@ def test_a_picture_is_no_form(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.slow
 @one_folder
 @given(anything | mutated())
 def test_any_json_is_a_form_or_an_error_of_ours(tmp_path, value):
@@ -213,6 +214,7 @@ def test_damaged_files_are_a_form_or_an_error_of_ours(tmp_path, place, removed, 
         assert "\n" not in str(error)
 
 
+@pytest.mark.slow
 @needs_funsd
 def test_funsd():
     forms = read(DATA / "funsd")

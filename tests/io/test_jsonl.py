@@ -20,6 +20,7 @@ def writable(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(knowledge_bases())
 def test_facts_come_back(tmp_path_factory, kb):
@@ -30,6 +31,7 @@ def test_facts_come_back(tmp_path_factory, kb):
     assert all(isinstance(json.loads(line), dict) for line in path.read_text(encoding="utf-8").split("\n") if line)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(rule_sets())
 def test_rules_come_back(tmp_path_factory, rules):

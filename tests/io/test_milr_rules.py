@@ -47,6 +47,7 @@ def test_an_inverse_head_mirrors_the_rule():
     assert chains(rules) == [Chain("c", (Step("b"), Step("a", inverse=True)))]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.lists(steps, min_size=1, max_size=4), names, st.floats(0, 1)), min_size=1))
 def test_what_is_written_is_read(rules):
     def line(body, head, confidence):

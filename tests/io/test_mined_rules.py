@@ -75,6 +75,7 @@ def conjunctive_rules(draw):
     return Rule(head, tuple(body), draw(st.floats(0, 1)), Annotations(counts))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(conjunctive_rules(), st.sampled_from(["anyburl", "amie"]))
 def test_what_is_written_is_read_or_refused(tmp_path_factory, rule, format):

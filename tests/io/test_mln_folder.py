@@ -155,6 +155,7 @@ NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,4}|[0-9]{1,3}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["C"], exclude_characters='"'), max_size=5)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.tuples(NAMES | TEXTS, NAMES | TEXTS), st.booleans(), min_size=1))
 def test_any_name_may_be_an_argument(pairs: dict[tuple[str, str], bool]) -> None:
     lines = []

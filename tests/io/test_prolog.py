@@ -72,6 +72,7 @@ def test_facts_come_back(tmp_path_factory, pairs):
     assert sorted(prolog.read(path).facts()) == sorted(kb.facts())
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(rule_sets())
 def test_rules_come_back_up_to_order_or_are_refused(tmp_path_factory, rules):

@@ -53,6 +53,7 @@ def test_a_base_of_ones_own(tmp_path):
 values = names | st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.tuples(names, names, values), min_size=1, max_size=6))
 @example([("urn:rulewright:a", "urn:rulewright:p", "a"), ("a", "p", "urn:rulewright:a")])

@@ -220,6 +220,7 @@ def test_a_picture_is_no_table(tmp_path):
         read_tidy(picture, picture)
 
 
+@pytest.mark.slow
 @one_folder
 @given(mutated() | st.fixed_dictionaries(dict.fromkeys(VRD, anything)))
 def test_any_json_is_scenes_or_an_error_of_ours(tmp_path, files):
@@ -241,6 +242,7 @@ def test_damaged_tables_are_scenes_or_an_error_of_ours(tmp_path, of_objects, pla
         assert "\n" not in str(error)
 
 
+@pytest.mark.slow
 @needs_vrd
 @pytest.mark.parametrize(("reader", "folder", "repeated"), [(read_tidy, "vrd", 0), (read_vrd, "vrd/raw", 654)])
 def test_vrd(reader, folder, repeated):
@@ -257,6 +259,7 @@ def test_vrd(reader, folder, repeated):
     assert kb.duplicates + sum(split.duplicates for split in kb.splits.values()) == repeated
 
 
+@pytest.mark.slow
 @needs_vrd
 def test_both_forms_of_vrd_agree_but_for_order_and_repeats():
     def by_name(scenes):

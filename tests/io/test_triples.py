@@ -26,6 +26,7 @@ def written(folder, text, name="facts.tsv"):
     return path
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=1, max_size=12))
 def test_tsv_round_trip(rows, tmp_path_factory):
@@ -38,6 +39,7 @@ def test_tsv_round_trip(rows, tmp_path_factory):
     assert facts_of(triples.read(folder / "again.tsv", header=False)) == set(rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=1, max_size=12))
 def test_csv_round_trip(rows, tmp_path_factory):
@@ -153,6 +155,7 @@ def test_missing_and_unreadable_files(tmp_path):
         triples.read(written(tmp_path, gzip.compress(b"a\tr\tb\n" * 100)[:-12], "cut.tsv.gz"))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(content=st.binary(max_size=60) | st.text(alphabet="ab\t\n\r,\"' ", max_size=40).map(str.encode))
 def test_arbitrary_bytes_never_crash(content, tmp_path_factory):

@@ -20,6 +20,8 @@ from rulewright.errors import DataError, UnknownNameError
 from rulewright.learn import RuleMiner
 from rulewright.logic import Chain, PredicateDeclaration
 
+pytestmark = pytest.mark.slow
+
 SEEDS = st.integers(0, 2**32)
 
 

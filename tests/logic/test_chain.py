@@ -54,6 +54,7 @@ def of_by_force(rule: Rule) -> Chain | None:
     return None
 
 
+@pytest.mark.slow
 @given(chains, st.floats(0, 1))
 def test_a_chain_becomes_a_rule_and_back(chain: Chain, confidence: float) -> None:
     rule = chain.rule(confidence)
@@ -62,6 +63,7 @@ def test_a_chain_becomes_a_rule_and_back(chain: Chain, confidence: float) -> Non
     assert parse_rule(str(rule)) == rule
 
 
+@pytest.mark.slow
 @given(chains, st.randoms(use_true_random=False))
 def test_the_order_of_the_body_does_not_matter(chain: Chain, source: object) -> None:
     body = list(chain.rule().body)
@@ -72,6 +74,7 @@ def test_the_order_of_the_body_does_not_matter(chain: Chain, source: object) -> 
 TERMS = [Variable(name) for name in "XYUV"]
 
 
+@pytest.mark.slow
 @given(
     st.lists(strategies.small_atoms({"p": 2, "q": 2}, TERMS[:4]), min_size=1, max_size=4),
     st.sampled_from([("X", "Y"), ("X", "X"), ("Y", "U")]),
@@ -151,6 +154,7 @@ constant_chains = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(constant_chains, st.booleans())
 def test_a_chain_with_constants_becomes_a_rule_and_back(chain: Chain, mirrored: bool) -> None:
     if mirrored:
@@ -178,6 +182,7 @@ def test_ends_that_must_differ() -> None:
     assert Chain.of(chain.rule()) == chain
 
 
+@pytest.mark.slow
 @given(chains)
 def test_mirror(chain: Chain) -> None:
     back = Chain(chain.head, chain.mirror())

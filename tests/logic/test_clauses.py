@@ -30,6 +30,8 @@ from rulewright.logic import (
     units,
 )
 
+pytestmark = pytest.mark.slow
+
 X, Y = Variable("X"), Variable("Y")
 SAME = {">=": "<", ">": "<=", "!=": "="}
 FEW_UNITS: tuple[Unit, ...] = (

@@ -37,6 +37,8 @@ from rulewright.logic import (
     variables,
 )
 
+pytestmark = pytest.mark.slow
+
 U, V, X, Y, Z = map(Variable, "UVXYZ")
 A, B = Symbol("a"), Symbol("b")
 

@@ -70,6 +70,7 @@ def test_phrases_of_ones_own():
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(statements)
 def test_a_sentence_is_one_printable_line_that_names_every_argument(statement):

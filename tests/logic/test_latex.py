@@ -61,6 +61,7 @@ def test_escapes_can_be_undone_and_hold_no_command_of_the_name(text):
     assert not re.search(r"[\\#$%&_{}^~]", re.sub(pattern, "", escape(text)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(statements)
 def test_braces_balance_and_no_line_is_broken(statement):
@@ -73,6 +74,7 @@ def test_braces_balance_and_no_line_is_broken(statement):
     assert "\n" not in written
 
 
+@pytest.mark.slow
 def test_a_typesetter_reads_it():
     mathtext = pytest.importorskip("matplotlib.mathtext", reason="needs the extra viz")
     rule = parse_rule("0.9 :: parent_of(X, Z) :- spouse_of(X, Y1), !parent_of(Y1, ab), A != 2, age(X, A), p(Z).")

@@ -112,6 +112,7 @@ FAULTS: list[tuple[str, int, int, tuple[str, ...]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "line", "column", "words"), FAULTS, ids=[fault[0][:40] for fault in FAULTS])
 def test_fault(text: str, line: int, column: int, words: tuple[str, ...]) -> None:
     with pytest.raises(ParseError) as caught:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from rulewright.errors import ParseError
 from rulewright.logic import RuleSet, parse_atom, parse_formula, parse_rules, parse_statement
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = """\
 predicate spouse_of(person, person).
 predicate label(token) in {'B-PER', 'E-PER', o}.  % classes in order

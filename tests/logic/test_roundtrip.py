@@ -47,6 +47,8 @@ from rulewright.logic import (
 )
 from rulewright.logic.parser import unquote
 
+pytestmark = pytest.mark.slow
+
 
 @given(strategies.names)
 def test_quote(name: str) -> None:

@@ -45,6 +45,7 @@ P, Q = Atom("p", (X,)), Atom("q", (X,))
 
 
 class TestValues:
+    @pytest.mark.slow
     @settings(max_examples=50)
     @given(strategies.rule_sets())
     def test_survive_pickle_and_copy(self, rules: RuleSet) -> None:
@@ -205,6 +206,7 @@ def binds(way: list[tuple[Formula, bool]], head: Atom) -> bool:
 
 
 class TestBodies:
+    @pytest.mark.slow
     @given(st.lists(few_parts, min_size=1, max_size=3), st.sampled_from((X, Y)))
     def test_variables_must_be_bound_in_every_alternative(self, parts: list[Formula], head_variable: Variable) -> None:
         head = Atom("h", (head_variable,))
@@ -217,6 +219,7 @@ class TestBodies:
         else:
             assert all(binds(way, head) for way in alternatives)
 
+    @pytest.mark.slow
     @given(st.lists(few_parts, min_size=1, max_size=3))
     def test_alternatives_are_all_ways_to_make_the_body_true(self, parts: list[Formula]) -> None:
         rule = Rule(Atom("h", (X,)), (Atom("bound", (X, Y)), *parts))

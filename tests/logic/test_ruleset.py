@@ -133,6 +133,7 @@ class TestRuleSet:
         assert columns["rule"] == ["p(X) :- '. @{'(X)"]
         assert (columns["@rule"], columns["@@rule"], columns["@head"]) == ([1], [2], [3])
 
+    @pytest.mark.slow
     @settings(max_examples=50)
     @given(strategies.rule_sets())
     def test_subsets_and_columns_of_any_set(self, rules: RuleSet) -> None:

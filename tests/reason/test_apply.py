@@ -55,6 +55,7 @@ def check_against_naive(chance: random.Random, kb: KnowledgeBase, rules: RuleSet
     assert inferred.completed.n_facts == kb.n_facts + inferred.facts.n_facts
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_one_round_equals_the_naive_one(seed):
@@ -63,6 +64,7 @@ def test_one_round_equals_the_naive_one(seed):
     check_against_naive(chance, random_kb(chance), rules, 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_fixed_point_equals_the_naive_one_with_classes_and_numbers(seed):
@@ -71,6 +73,7 @@ def test_the_fixed_point_equals_the_naive_one_with_classes_and_numbers(seed):
     check_against_naive(chance, random_kb(chance), rules, chance.choice((None, None, 2)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_fixed_point_equals_the_naive_one_with_recursion_and_negation(seed):

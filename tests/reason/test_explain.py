@@ -145,6 +145,7 @@ def check_all_proofs(chance: random.Random, kb: KnowledgeBase, rules: RuleSet) -
             assert explainer.explain((fact.predicate, *fact.args), depth=12).score == pytest.approx(fact.score)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_all_proofs_are_found_best_first_and_verified(seed):
@@ -152,6 +153,7 @@ def test_all_proofs_are_found_best_first_and_verified(seed):
     check_all_proofs(chance, random_graph(chance), recursive_rules(chance))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_all_proofs_with_classes_and_numbers(seed):
@@ -165,6 +167,7 @@ def test_all_proofs_with_classes_and_numbers(seed):
     check_all_proofs(chance, random_kb(chance), RuleSet(rules, predicates=PREDICATES))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_near_miss_misses_exactly_what_it_says(seed):
@@ -263,6 +266,7 @@ def test_a_fact_that_is_known_or_observed_false_says_so():
     assert explain(rules, kb, ("label", "t", "b")).status == "known"
 
 
+@pytest.mark.slow
 def test_recursion_is_chained_only_as_far_as_needed():
     kb = KnowledgeBase.from_triples([(f"n{i}", "next", f"n{i + 1}") for i in range(9)])
     rules = parse_rules("far(X, Y) :- next(X, Y). 0.9 :: far(X, Z) :- far(X, Y), next(Y, Z).")
@@ -308,6 +312,7 @@ def test_unknown_names_and_options(family):
         explain(RULES, family, "parent_of(ann, bob)", k=0)
 
 
+@pytest.mark.slow
 def test_a_wrong_proof_is_not_verified(family):
     found = explain(RULES, family, "grandparent_of(ann, cid)").proofs[0]
     verify(found, RULES, family)

@@ -28,6 +28,7 @@ def kb_of(facts):
     return KnowledgeBase.from_triples(anchors + [(f"e{h}", r, f"e{t}") for h, r, t in sorted(facts)])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(graphs, st.sampled_from(["max", "noisy-or"]), st.integers(1, 20))
 def test_scores_are_those_of_apply(facts, aggregation, memory):
@@ -98,6 +99,7 @@ def test_bad_options_are_refused():
         RuleRanker.of(parse_rules(RULES), kb_of({(0, "p", 1)}), aggregation="sum")
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(graphs, st.sampled_from(["max", "noisy-or"]), st.booleans(), st.booleans(), st.integers(0, 4))
 def test_answers_are_those_of_apply_with_their_rules(facts, aggregation, inverse, known, number):

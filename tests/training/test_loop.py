@@ -9,6 +9,8 @@ from torch import nn
 from rulewright.errors import DataError
 from rulewright.training.loop import TrainingLoop, TrainingSettings
 
+pytestmark = pytest.mark.slow
+
 GENERATOR = torch.Generator().manual_seed(0)
 EXAMPLES = [(x, x.sum() > 0) for x in torch.randn(12, 3, generator=GENERATOR)]
 

@@ -16,6 +16,8 @@ from rulewright.logic import Atom, Symbol, Variable, parse_rules
 from rulewright.web import Explorer
 from rulewright.web.explorer import MOST_TEXT
 
+pytestmark = pytest.mark.slow
+
 FACTS = """
 predicate label(token) in {a, b}.
 parent_of(ann, bob). parent_of(bob, cid). parent_of(bob, 'שלום'). spouse_of(ann, al). male(al). male(bob).

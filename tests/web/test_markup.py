@@ -15,6 +15,8 @@ from rulewright.logic import parse_rule
 from rulewright.web.lookup import Neighbour, Neighbourhood, RelationGroup
 from rulewright.web.markup import bar_html, logic_html, name_html, neighbourhood_picture, rule_picture, shown
 
+pytestmark = pytest.mark.slow
+
 ATTACKS = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',

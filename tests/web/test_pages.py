@@ -19,7 +19,10 @@ from rulewright.inject.pairs.reports import InjectionReport, Reason, ReportedCha
 from rulewright.logic import quote
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
+]
 playwright_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright: the extra dev")
 playwright_api.expect.set_options(timeout=60_000)
 pytest.importorskip("nicegui", reason="the explorer needs the extra web")

@@ -154,6 +154,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
 COMMENTS = st.sampled_from(["", "\n", "  ", "% a remark\n", " % p(X) :- q(X).\n", "\n\n%off nothing to read\n"])
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(rule_sets(), st.data())
 def test_any_work_on_any_file_comes_back(tmp_path_factory, rules, data):

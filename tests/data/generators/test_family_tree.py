@@ -44,6 +44,7 @@ def test_every_predicate_of_a_family_has_several_rules() -> None:
     assert min(heads.values()) >= 2
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 60), st.integers(0, 10**6))
 def test_families_are_believable(generations: int, more: int, seed: int) -> None:

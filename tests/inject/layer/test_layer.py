@@ -174,6 +174,7 @@ def assert_same(problem: Problem, layer: LogicLayer, *, iterations: int, damping
         assert found[atom] == pytest.approx(marginal, abs=1e-6), atom
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(formula=formulas(), weight=st.sampled_from([1.0, -0.7, 2.5]), seed=st.integers(0, 10**6))
 def test_one_iteration_equals_mean_field(formula, weight, seed):
@@ -181,6 +182,7 @@ def test_one_iteration_equals_mean_field(formula, weight, seed):
     assert_same(problem, LogicLayer(problem.rules(), problem.domains, 1), iterations=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     several=st.lists(
@@ -195,6 +197,7 @@ def test_several_formulas_and_iterations_equal_mean_field(several, seed, damping
     assert_same(problem, layer, iterations=3, damping=damping)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(formula=formulas(("r",), 4), seed=st.integers(0, 10**6))
 def test_atoms_of_one_predicate_that_coincide(formula, seed):
@@ -202,6 +205,7 @@ def test_atoms_of_one_predicate_that_coincide(formula, seed):
     assert_same(problem, LogicLayer(problem.rules(), problem.domains, 2), iterations=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(formula=formulas(), seed=st.integers(0, 10**6))
 def test_without_order_and_sharing_the_result_is_the_same(formula, seed):
@@ -247,6 +251,7 @@ def test_a_batch_is_its_rows_and_a_mask_leaves_entities_out(formula, seed):
         torch.testing.assert_close(masked[name][index], tensor)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(formula=formulas(("p", "r", "s", "label"), 3), seed=st.integers(0, 10**6))
 def test_gradients(formula, seed):
@@ -421,6 +426,7 @@ def test_the_plan_says_what_it_costs_and_refuses_what_does_not_fit():
         layer({"r": torch.zeros(600, 600)})
 
 
+@pytest.mark.slow
 def test_compiles():
     layer = LogicLayer(rw.parse_rules("1.0 r(A, B) & r(B, C) => r(A, C)."))
     logits = torch.randn(5, 5)

@@ -34,6 +34,7 @@ def over(rules, names):
     return RuleSet(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("enumerated", [14, 0])
 @given(
     rules=any_rules(),
@@ -89,6 +90,7 @@ def test_exact_equals_the_full_program(rules, seed, size, shift):
         assert len(found.changes) == (found.before != found.labels).sum()
 
 
+@pytest.mark.slow
 @given(rules=any_rules(4, FORMULAS[:-2]), seed=st.integers(0, 999), time_limit=st.sampled_from([0.0, 1e-9, 1e-3]))
 @settings(max_examples=40, deadline=None)
 def test_a_time_limit_leaves_no_violation(rules, seed, time_limit):
@@ -335,6 +337,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.slow
 def test_a_batch_equals_one_by_one_in_order():
     documents = [random_logits(seed, 2 + seed % 4) for seed in range(9)]
     bounds = [np.full(document.shape[:2], 0.1 * index) for index, document in enumerate(documents)]
@@ -358,6 +361,7 @@ def test_a_batch_names_the_document_that_is_wrong():
         RuleDecoder(FAMILY, relations=NAMES).decode_batch(documents, threshold_logits=[np.zeros((2, 2))])
 
 
+@pytest.mark.slow
 def test_a_worker_needs_no_torch():
     import subprocess
     import sys

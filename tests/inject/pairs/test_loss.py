@@ -48,6 +48,7 @@ def test_every_body_equals_the_definition(body, form):
     assert loss.item() == pytest.approx(plain_loss(logits[0].numpy(), rules, RELATIONS, form=form), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(
     rules=horn_rules(),
     form=st.sampled_from(FORMS),
@@ -72,6 +73,7 @@ def test_masks_and_chunks_change_nothing_else(rules, form, mask, chunk):
         assert slope.abs().sum().item() == pytest.approx(alone.grad.abs().sum().item())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [20, None])
 @pytest.mark.parametrize("form", FORMS)
 def test_gradient_is_that_of_finite_differences(form, chunk):

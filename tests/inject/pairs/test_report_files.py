@@ -29,6 +29,7 @@ reports = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(reports, max_size=3))
 def test_reports_come_back(tmp_path_factory, found):

@@ -44,6 +44,7 @@ def test_it_learns_a_rule_and_predicts_with_it():
     assert trained.examples == trained.reachable == 8 and trained.losses[-1] < trained.losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["logistic", "ranking"])
 def test_every_loss_learns(loss):
     learner = LNNLearner(CHAIN, loss=loss, margin=0.5, epochs=120, reduction="sum").fit(family())
@@ -92,6 +93,7 @@ def test_the_same_seed_gives_the_same_and_a_stopped_run_goes_on(tmp_path):
         LNNLearner(CHAIN, folder=tmp_path, **{**options, "margin": 0.5}).fit(kb)
 
 
+@pytest.mark.slow
 def test_targets_are_trained_in_processes_of_their_own():
     kb = family()
     chains = ready.one_chain(2, predicates=["child_of", "likes"])

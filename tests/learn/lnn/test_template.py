@@ -102,6 +102,7 @@ def every_pair(plain, kb, arity):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_truth_values_are_those_of_brute_force(name):
     target, arity = TARGETS.get(name, ("t", 2))
@@ -122,6 +123,7 @@ def test_truth_values_are_those_of_brute_force(name):
     assert true > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chain", "one template", "nested", "clauses", "comparison"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_fact_is_no_evidence_for_itself(name, seed):

@@ -191,6 +191,7 @@ def test_density_and_scaling():
     assert max(logits) < max(marginal.logit for marginal in plain.predict(["smokes"]))
 
 
+@pytest.mark.slow
 def test_weights_are_learned_from_hidden_facts():
     random_bits = random.Random(0)
     facts, false = [], []
@@ -214,6 +215,7 @@ def test_weights_are_learned_from_hidden_facts():
         MarkovLogic(rw.parse_rules("learn a(X) => b(X).")).fit(kb)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["distill", "end_to_end", "scores"])
 @pytest.mark.parametrize("encoder", ["embedding", "gnn"])
 def test_training_is_repeatable_and_lowers_the_loss(encoder, training):
@@ -227,6 +229,7 @@ def test_training_is_repeatable_and_lowers_the_loss(encoder, training):
         assert sum(losses[-10:]) < sum(losses[:10])
 
 
+@pytest.mark.slow
 def test_distillation_carries_rules_to_where_they_do_not_reach():
     facts = []
     for index in range(20):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from rulewright.learn.nlil.choices import RuleShape, _count_between, choose_pred
 from rulewright.learn.nlil.facts import IDENTITY, FactGraph, StatementCodes, step_of_operator
 from rulewright.learn.nlil.frontier import EvidenceBuilder
 from rulewright.learn.nlil.questions import LearningTask, TargetQuestions
+
+pytestmark = pytest.mark.slow
 
 
 def moves(kb: KnowledgeBase, hidden: tuple[int, int]) -> set[tuple[int, int, int]]:

@@ -36,6 +36,7 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(kb=graphs(), seed=st.integers(0, 1000))
 def test_pairs_are_counted_as_the_engine_counts_them(kb: KnowledgeBase, seed: int) -> None:
@@ -87,6 +88,7 @@ def chained(count: int = 40) -> KnowledgeBase:
     return kept.with_splits({"test": hidden})
 
 
+@pytest.mark.slow
 def test_a_graph_is_completed_by_the_rules_that_were_written(tmp_path: Path) -> None:
     kb = chained()
     completion = NLILCompletion(targets=["q", "g"], folder=tmp_path, learner=NLILLearner(**QUICK)).fit(kb)

@@ -10,6 +10,8 @@ from rulewright.errors import DataError, UnknownNameError
 from rulewright.learn.nlil.explain import explain_classifier
 from rulewright.learn.nlil.learner import NLILLearner
 
+pytestmark = pytest.mark.slow
+
 
 def test_rules_reproduce_a_model_and_not_the_truth() -> None:
     kb = scenes(40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learn.nlil.plain_space import visible_facts
@@ -46,6 +47,7 @@ def engine_says(rule: Rule, kb: KnowledgeBase, question: tuple[int, ...]) -> boo
         return engine.count(body) > 0
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(kb=graphs(), seed=st.integers(0, 1000), arity=st.integers(1, 2))
 def test_hard_scores_are_what_the_engine_says_of_the_printed_rule(kb: KnowledgeBase, seed: int, arity: int) -> None:

@@ -14,6 +14,8 @@ from rulewright.errors import DataError, NotFittedError, UnknownNameError
 from rulewright.learn.nlil.learner import NLILLearner
 from rulewright.logic import PredicateDeclaration, RuleSet, parse_rules
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"levels": 0, "layers": 1, "width": 16, "epochs": 15, "rate": 0.005, "seeds": 2, "slots": 5, "rounds": 2}
 EVEN = {"levels": 0, "layers": 1, "seeds": 0, "slots": 13, "epochs": 40, "rate": 0.002, "rounds": 9}
 

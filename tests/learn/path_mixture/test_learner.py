@@ -201,6 +201,7 @@ def test_the_highest_candidates_are_those_of_a_sort(rows, most):
         assert kept.tolist() == [score > 0 and score >= bound for score in row]
 
 
+@pytest.mark.slow
 @needs_data
 def test_umls_is_completed(monkeypatch):
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))

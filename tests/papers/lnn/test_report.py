@@ -9,6 +9,8 @@ pytest.importorskip("matplotlib")
 from rulewright.errors import FileError
 from rulewright.papers.report_page import write_report
 
+pytestmark = pytest.mark.slow
+
 
 def write(folder, name, seed, **found):
     run = {"experiment": f"lnn/{name}", "seed": seed, "machine": "a machine", **found}

@@ -17,6 +17,8 @@ from rulewright.papers.lnn import countries as lnn_countries
 from rulewright.papers.lnn import gridworld as lnn_gridworld
 from rulewright.papers.lnn.gridworld import GridWorlds
 
+pytestmark = pytest.mark.slow
+
 
 def test_rewards_are_those_of_walking():
     grids = GridWorlds.made(4, obstacles=5, seed=2)

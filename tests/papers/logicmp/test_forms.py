@@ -55,6 +55,7 @@ def experiment(monkeypatch):
     return Experiment("logicmp/x", "made up", {**find_experiment("logicmp/funsd").settings, **SMALL})
 
 
+@pytest.mark.slow
 def test_a_run_from_end_to_end(experiment, tmp_path):
     told: list[str] = []
     found = family.run(experiment, seed=0, folder=tmp_path, tell=told.append)
@@ -96,6 +97,7 @@ def test_an_unknown_task_is_an_error():
         load_run(Experiment("logicmp/x", "x", {"task": "form"}))
 
 
+@pytest.mark.slow
 def test_the_network_learns_blocks_from_gaps(experiment, tmp_path):
     settings = {**experiment.settings, "epochs": 25, "batch_size": 1, "rate": 5e-3, "variants": ["plain"]}
     found = family.run(Experiment("logicmp/x", "x", settings), seed=0, folder=tmp_path, tell=lambda _: None)
@@ -114,6 +116,7 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
         draw_matrices(tmp_path / "a.png", {"truth": np.eye(3)})
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_forms(monkeypatch, tmp_path):
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))

@@ -32,6 +32,7 @@ def experiment(**changes) -> Experiment:
     return Experiment("logicmp/smoke", "a small family", {**settings, **changes})
 
 
+@pytest.mark.slow
 def test_a_run_and_its_second_start(tmp_path, monkeypatch):
     monkeypatch.setattr(logicmp_graphs, "load", lambda name, part: family())
     monkeypatch.setattr(logicmp_graphs, "rules_of", lambda name, part: RULES)

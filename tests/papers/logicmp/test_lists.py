@@ -59,6 +59,7 @@ def test_same_list_joins_different_items_of_one_list():
     assert ("Ann", "Lee") not in joined and ("Bob", "Ajax") not in joined
 
 
+@pytest.mark.slow
 @needs_data
 def test_what_is_in_one_list_shares_its_category():
     agreeing, both = 0, 0

@@ -11,6 +11,8 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra viz
 from rulewright.errors import FileError
 from rulewright.papers.report_page import write_report
 
+pytestmark = pytest.mark.slow
+
 
 def form_run(seed: int) -> dict[str, object]:
     def row(full: float) -> dict[str, object]:

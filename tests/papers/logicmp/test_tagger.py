@@ -135,6 +135,7 @@ def test_subword_vectors_are_used_and_stay_as_they_are():
     assert torch.equal(model.tagger.subwords.get_buffer("vectors"), vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [TaggingHead, lambda: ChainHead(9), lambda: MeanFieldHead(9, iterations=3)])
 def test_it_learns(make):
     given = sentences(40)
@@ -146,6 +147,7 @@ def test_it_learns(make):
     assert not model.training
 
 
+@pytest.mark.slow
 def test_going_on_gives_the_same_as_never_stopping(tmp_path):
     given, dev = sentences(20), sentences(10, seed=1)
 

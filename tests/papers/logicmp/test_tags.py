@@ -135,6 +135,7 @@ def test_scores_of_nothing():
     assert (found["f1"], found["precision"], found["recall"], found["list_sentences"]) == (0, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     monkeypatch.setattr(family, "load_task", lambda: task)
     experiment = Experiment("logicmp/x", "made up", SETTINGS)
@@ -152,6 +153,7 @@ def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     json.dumps(found)
 
 
+@pytest.mark.slow
 def test_the_variants_with_a_layer_and_with_a_penalty(task, monkeypatch, tmp_path):
     monkeypatch.setattr(family, "load_task", lambda: task)
     variants = ["slrelax", "layer_adjacent", "layer_trained_list"]
@@ -194,6 +196,7 @@ def test_the_experiment_is_in_the_catalogue(task):
     assert settings["task"] == "tags" and set(SETTINGS) <= set(settings)
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_task(monkeypatch):
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))

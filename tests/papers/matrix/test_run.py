@@ -37,6 +37,7 @@ def made_up(seed: int) -> Setting:
     return Setting(RELATIONS, training, (world(4),), (world(4),), kb, gold)
 
 
+@pytest.mark.slow
 def test_every_cell_is_filled_and_a_second_run_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "load", lambda name: made_up(0))
     settings = {

@@ -81,6 +81,7 @@ def save(folder, name: str, seed: int, **options) -> dict[str, object]:
     return run
 
 
+@pytest.mark.slow
 def test_the_page_and_the_plots(tmp_path):
     save(tmp_path, "milr/dwie_atlop", 0, f1=0.5)
     save(tmp_path, "milr/dwie_atlop", 1, f1=0.6)
@@ -107,6 +108,7 @@ def test_the_page_and_the_plots(tmp_path):
     assert "`milr/dwie_gain` seed 0" in page
 
 
+@pytest.mark.slow
 def test_only_what_is_between_the_marks_changes(tmp_path):
     save(tmp_path, "milr/dwie_atlop", 0)
     write_report("milr", tmp_path)
@@ -175,6 +177,7 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     assert not (tmp_path / "milr.md").exists()
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     from typer.testing import CliRunner
 

@@ -19,6 +19,8 @@ from rulewright.papers.milr import run as family
 from rulewright.papers.milr.decoding import choose_cases
 from rulewright.papers.milr.tasks import MilrTask, load_task
 
+pytestmark = pytest.mark.slow
+
 RULES = parse_rules("0.99 :: child_of(X, Y) :- parent_of(Y, X). 0.99 :: parent_of(X, Y) :- child_of(Y, X).")
 
 

@@ -41,6 +41,7 @@ def assert_same(first, second):
         assert torch.equal(first[name], second[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_network_can_learn_three_documents_by_heart(kind, tmp_path):
     documents = [random_document(seed, entities=4) for seed in (11, 12, 13)]
@@ -53,6 +54,7 @@ def test_every_network_can_learn_three_documents_by_heart(kind, tmp_path):
     assert seen[-1].losses["classification"] < seen[0].losses["classification"] / 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["bilstm", "gain", "atlop"])
 def test_resuming_equals_never_stopping(kind, precision, tmp_path):
@@ -91,6 +93,7 @@ def test_resuming_equals_never_stopping(kind, precision, tmp_path):
     assert again.history == found.history  # a finished run is not run again
 
 
+@pytest.mark.slow
 def test_two_threads_are_as_exact_as_one_run(tmp_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -103,6 +106,7 @@ def test_two_threads_are_as_exact_as_one_run(tmp_path):
     assert_same(weights_of(first), weights_of(second))
 
 
+@pytest.mark.slow
 def test_a_kill_loses_at_most_an_epoch(tmp_path):
     class KillsInThirdEpoch(nn.Module):
         calls = 0
@@ -211,6 +215,7 @@ def test_a_loss_that_is_not_a_number_names_the_document(part, tmp_path):
     assert not any(repr(title) in str(caught.value) for title in others)
 
 
+@pytest.mark.slow
 def test_the_extra_loss_sees_margins_or_logits(tmp_path):
     seen = {}
 
@@ -236,6 +241,7 @@ def test_the_extra_loss_sees_margins_or_logits(tmp_path):
     assert torch.allclose(difference, difference[:, :1], atol=1e-5) and (difference != 0).any()
 
 
+@pytest.mark.slow
 def test_the_weight_of_the_extra_loss_matters(tmp_path):
     class Size(nn.Module):
         def forward(self, logits, mask):
@@ -252,6 +258,7 @@ def test_the_weight_of_the_extra_loss_matters(tmp_path):
     assert sizes[10.0] < sizes[0.0] / 10
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_best(tmp_path):
     scores = iter([0.1, 0.3, 0.2, 0.3, 0.9, 0.9])
     states = []
@@ -289,6 +296,7 @@ def test_batches_hold_documents_of_like_length():
     assert sum(spread) / len(spread) < 15
 
 
+@pytest.mark.slow
 def test_the_number_of_passes_does_not_change_a_step(tmp_path):
     class Size(nn.Module):
         def forward(self, logits, mask):
@@ -336,7 +344,7 @@ def test_frozen_layers_stay(tmp_path):
     [
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
         ({"rate": -1.0}, "rate must be >= 0, got -1.0"),
-        ({"rate": float("nan")}, "rate must be >= 0, got nan"),
+        ({"rate": float("nan")}, "rate must be a finite number, got nan"),
         ({"warmup": 2.0}, r"warmup must lie in \[0, 1\], got 2.0"),
         ({"clip": 0.0}, "clip must be > 0"),
         ({"patience": 0}, "patience must be >= 1 or None"),

@@ -12,6 +12,8 @@ from rulewright.papers.catalogue import find_experiment, load_run, with_settings
 from rulewright.papers.nlil.even import run
 from rulewright.papers.report_page import write_report
 
+pytestmark = pytest.mark.slow
+
 
 def test_even_numbers_are_solved_exactly(tmp_path: Path) -> None:
     told: list[str] = []
