@@ -9,6 +9,8 @@ from rulewright.io.docred import Document, Entity, Fact, Mention
 from rulewright.papers.documents import FIRST_TYPE, UNKNOWN_TYPE, Featurizer, collate
 from rulewright.papers.encoders import PretrainedEncoder, WordTokenizer
 
+pytestmark = pytest.mark.slow
+
 
 def entity(*places, name="x", kind="LOC"):
     return Entity(tuple(Mention(name, kind, *place) for place in places))

@@ -18,6 +18,8 @@ from rulewright.papers.encoders import (
     window_bounds,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def encoded(encoder, *documents, **options):
     featurizer = Featurizer(encoder.tokenizer, relations=RELATIONS, entity_types=TYPES)
@@ -83,7 +85,6 @@ def test_overlapping_windows_are_averaged():
     assert torch.allclose(rows, expected)
 
 
-@pytest.mark.slow
 def test_a_document_that_fits_is_one_pass(tmp_path):
     encoder = PretrainedEncoder.load(tiny_bert(tmp_path))
     batch, found = encoded(encoder, random_document(1), with_attention=True)
@@ -93,7 +94,6 @@ def test_a_document_that_fits_is_one_pass(tmp_path):
     assert torch.equal(found.attention, whole.attentions[-1][0][:, batch.mention_start].transpose(0, 1))
 
 
-@pytest.mark.slow
 def test_a_long_document_is_the_average_of_its_windows(tmp_path):
     encoder = PretrainedEncoder.load(tiny_bert(tmp_path, window=24), overlap=5)
     batch, found = encoded(encoder, random_document(1, sentences=6), with_attention=True)
@@ -115,7 +115,6 @@ def test_a_long_document_is_the_average_of_its_windows(tmp_path):
     assert torch.allclose(found.attention.sum(-1), torch.ones(()), atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("window", [24, 128])
 def test_padding_changes_nothing(tmp_path, window):
     encoder = PretrainedEncoder.load(tiny_bert(tmp_path, window=window), overlap=5)
@@ -130,7 +129,6 @@ def test_padding_changes_nothing(tmp_path, window):
         assert (mine[..., length:] == 0).all()
 
 
-@pytest.mark.slow
 def test_an_lstm_reads_words_both_ways():
     documents = [random_document(1, sentences=1), random_document(2, sentences=4)]
     encoder = WordEncoder(WordTokenizer.from_documents(documents), entity_types=len(TYPES))
@@ -180,7 +178,6 @@ def test_missing_extras_name_the_command(monkeypatch):
         minilm_folder()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec(MINILM_PACKAGE) is None or importlib.util.find_spec("transformers") is None,
     reason="MiniLM is not installed (extra nlp)",

@@ -24,6 +24,8 @@ from rulewright.papers.logicmp.blocks import (
     count_blocks,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def matrices(size: int = 7):
     return st.integers(1, size).flatmap(
@@ -31,7 +33,6 @@ def matrices(size: int = 7):
     )
 
 
-@pytest.mark.slow
 @given(matrices())
 def test_components_are_what_chains_of_links_join(linked):
     n = len(linked)
@@ -67,7 +68,6 @@ def two_groupings(draw):
     return Blocks(found, draw(numbers)), Blocks(truth, draw(numbers))
 
 
-@pytest.mark.slow
 @given(two_groupings(), st.integers(0, 3))
 def test_counts_against_the_twin(pair, least):
     found, truth = pair
@@ -77,7 +77,6 @@ def test_counts_against_the_twin(pair, least):
     assert counts.tolist() == plain_counts(found, truth, 0) + plain_counts(found, truth, least)
 
 
-@pytest.mark.slow
 @given(two_groupings())
 def test_the_truth_is_perfect_and_names_of_blocks_do_not_matter(pair):
     _, truth = pair

@@ -9,6 +9,8 @@ import torch
 
 from rulewright.papers.logicmp.tagger import ChainTeacher, LinearChainCRF, MeanFieldCRF, imitation_share
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 3
 
 

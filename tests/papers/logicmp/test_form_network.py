@@ -27,6 +27,8 @@ from rulewright.papers.logicmp.form_network import (
     word_vectors,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def network(**options) -> FormNetwork:
     torch.manual_seed(0)
@@ -133,7 +135,6 @@ def test_the_loss_by_hand():
     assert found == pytest.approx(total / int((sizes > 0).sum()), rel=1e-4)
 
 
-@pytest.mark.slow
 def test_word_vectors_are_means_of_pieces(tmp_path):
     encoder = PretrainedEncoder.load(tiny_bert(tmp_path / "bert"))
     texts = [["w1", "w28", "w2"], ["w3"], ["w5"] * 200]

@@ -18,6 +18,8 @@ from rulewright.papers.logicmp import forms as family
 from rulewright.papers.logicmp.blocks import COUNTS, block_figures
 from rulewright.papers.logicmp.forms import draw_matrices
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"size": 16, "layers": 1, "pair_size": 4, "epochs": 4, "batch_size": 4, "thresholds": [0.3, 0.5, 0.7]}
 SMALL |= {"variants": ["plain", "slrelax", "layer", "both", "end_to_end"]}
 
@@ -55,7 +57,6 @@ def experiment(monkeypatch):
     return Experiment("logicmp/x", "made up", {**find_experiment("logicmp/funsd").settings, **SMALL})
 
 
-@pytest.mark.slow
 def test_a_run_from_end_to_end(experiment, tmp_path):
     told: list[str] = []
     found = family.run(experiment, seed=0, folder=tmp_path, tell=told.append)
@@ -97,7 +98,6 @@ def test_an_unknown_task_is_an_error():
         load_run(Experiment("logicmp/x", "x", {"task": "form"}))
 
 
-@pytest.mark.slow
 def test_the_network_learns_blocks_from_gaps(experiment, tmp_path):
     settings = {**experiment.settings, "epochs": 25, "batch_size": 1, "rate": 5e-3, "variants": ["plain"]}
     found = family.run(Experiment("logicmp/x", "x", settings), seed=0, folder=tmp_path, tell=lambda _: None)
@@ -116,7 +116,6 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
         draw_matrices(tmp_path / "a.png", {"truth": np.eye(3)})
 
 
-@pytest.mark.slow
 @needs_data
 def test_the_forms(monkeypatch, tmp_path):
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))

@@ -11,6 +11,8 @@ from rulewright.papers.catalogue import Experiment, find_experiment
 from rulewright.papers.logicmp import graphs as logicmp_graphs
 from rulewright.papers.logicmp.graphs import _all_assignments, _one_premise, iteration_costs
 
+pytestmark = pytest.mark.slow
+
 RULES = rw.parse_rules("1.0 parent(X, Y) => elder(X, Y). 1.0 !(elder(X, Y) & elder(Y, X)).")
 
 
@@ -32,7 +34,6 @@ def experiment(**changes) -> Experiment:
     return Experiment("logicmp/smoke", "a small family", {**settings, **changes})
 
 
-@pytest.mark.slow
 def test_a_run_and_its_second_start(tmp_path, monkeypatch):
     monkeypatch.setattr(logicmp_graphs, "load", lambda name, part: family())
     monkeypatch.setattr(logicmp_graphs, "rules_of", lambda name, part: RULES)

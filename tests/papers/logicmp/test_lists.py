@@ -8,6 +8,8 @@ from real_data import DATA, needs_data
 from rulewright.io import conll
 from rulewright.papers.logicmp.sentences import find_lists, same_list
 
+pytestmark = pytest.mark.slow
+
 
 def names(text, **options):
     tokens = text.split()
@@ -59,7 +61,6 @@ def test_same_list_joins_different_items_of_one_list():
     assert ("Ann", "Lee") not in joined and ("Bob", "Ajax") not in joined
 
 
-@pytest.mark.slow
 @needs_data
 def test_what_is_in_one_list_shares_its_category():
     agreeing, both = 0, 0

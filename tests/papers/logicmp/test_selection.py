@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 import rulewright as rw
 from rulewright.papers.logicmp.selection import first_within_error, hidden_score, split_predicate, telling_predicates
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_first_that_is_not_told_apart_from_the_best_is_chosen():

@@ -24,6 +24,8 @@ from rulewright.papers.logicmp.tagger import (
 )
 from rulewright.training.loop import TrainingSettings
 
+pytestmark = pytest.mark.slow
+
 CLASSES = bioes_classes(["LOC", "PER"])
 SHORT = TrainingSettings(epochs=4, batch_size=4, rate=1e-2, patience=None, clip=5.0)
 
@@ -135,7 +137,6 @@ def test_subword_vectors_are_used_and_stay_as_they_are():
     assert torch.equal(model.tagger.subwords.get_buffer("vectors"), vectors)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [TaggingHead, lambda: ChainHead(9), lambda: MeanFieldHead(9, iterations=3)])
 def test_it_learns(make):
     given = sentences(40)
@@ -147,7 +148,6 @@ def test_it_learns(make):
     assert not model.training
 
 
-@pytest.mark.slow
 def test_going_on_gives_the_same_as_never_stopping(tmp_path):
     given, dev = sentences(20), sentences(10, seed=1)
 

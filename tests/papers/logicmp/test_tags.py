@@ -29,6 +29,8 @@ from rulewright.papers.logicmp.tags import (
     tag_rules,
 )
 
+pytestmark = pytest.mark.slow
+
 CATEGORIES = ("LOC", "PER")
 CLASSES = bioes_classes(CATEGORIES)
 SETTINGS = {
@@ -135,7 +137,6 @@ def test_scores_of_nothing():
     assert (found["f1"], found["precision"], found["recall"], found["list_sentences"]) == (0, 0, 0, 0)
 
 
-@pytest.mark.slow
 def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     monkeypatch.setattr(family, "load_task", lambda: task)
     experiment = Experiment("logicmp/x", "made up", SETTINGS)
@@ -153,7 +154,6 @@ def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     json.dumps(found)
 
 
-@pytest.mark.slow
 def test_the_variants_with_a_layer_and_with_a_penalty(task, monkeypatch, tmp_path):
     monkeypatch.setattr(family, "load_task", lambda: task)
     variants = ["slrelax", "layer_adjacent", "layer_trained_list"]
@@ -196,7 +196,6 @@ def test_the_experiment_is_in_the_catalogue(task):
     assert settings["task"] == "tags" and set(SETTINGS) <= set(settings)
 
 
-@pytest.mark.slow
 @needs_data
 def test_the_task(monkeypatch):
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))

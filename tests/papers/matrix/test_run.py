@@ -17,6 +17,8 @@ from rulewright.papers.matrix.run import LEARNERS
 from rulewright.papers.matrix.worlds import Setting, World, facts_to_labels, worlds_to_facts
 from rulewright.papers.report_page import write_report
 
+pytestmark = pytest.mark.slow
+
 RELATIONS = ("child_of", "parent_of", "grandchild_of")
 
 
@@ -37,7 +39,6 @@ def made_up(seed: int) -> Setting:
     return Setting(RELATIONS, training, (world(4),), (world(4),), kb, gold)
 
 
-@pytest.mark.slow
 def test_every_cell_is_filled_and_a_second_run_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "load", lambda name: made_up(0))
     settings = {

@@ -24,6 +24,8 @@ from rulewright.papers.milr.networks import (
 )
 from rulewright.papers.milr.training import build_model, default_settings
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = [
     random_document(1, entities=4),
     random_document(2, entities=6, sentences=5),
@@ -41,7 +43,6 @@ def logits_of(model, *documents):
         return model(batch_of(model, *documents))
 
 
-@pytest.mark.slow
 def test_shapes_and_masks(model):
     output = logits_of(model, *DOCUMENTS)
     assert output.logits.shape == (4 * 3 + 6 * 5, len(RELATIONS))
@@ -62,7 +63,6 @@ def test_shapes_and_masks(model):
         assert torch.equal(output.margins(), output.logits)
 
 
-@pytest.mark.slow
 def test_documents_do_not_see_each_other(model):
     together = logits_of(model, *DOCUMENTS).dense_logits()
     for number, document in enumerate(DOCUMENTS):
@@ -71,7 +71,6 @@ def test_documents_do_not_see_each_other(model):
         assert torch.allclose(together[number, :n, :n], alone, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_permuting_entities_permutes_logits(model):
     order = [2, 0, 3, 1]
     dense = logits_of(model, DOCUMENTS[0]).dense_margins()[0]
@@ -81,7 +80,6 @@ def test_permuting_entities_permutes_logits(model):
     assert not torch.allclose(dense, dense[order][:, order], atol=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("counts", [(0,), (1,), (0, 1), (2, 0)])
 def test_few_entities_give_few_pairs_and_a_gradient(model, counts):
     documents = [random_document(9 + number, entities=count) for number, count in enumerate(counts)]
@@ -286,7 +284,6 @@ def test_what_cannot_be_built_is_named(tmp_path):
         build_model("gain", DOCUMENTS, encoder="words", freeze_layers=1)
 
 
-@pytest.mark.slow
 def test_relations_and_types_come_from_the_documents(tmp_path):
     model = build_model("gain", DOCUMENTS, encoder=tiny_bert(tmp_path))
     assert model.relations == tuple(sorted({fact.relation for each in DOCUMENTS for fact in each.facts}))

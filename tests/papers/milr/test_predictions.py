@@ -9,6 +9,8 @@ from rulewright.errors import DataError, FileError, ParseError
 from rulewright.papers.documents import NOT_A_PAIR
 from rulewright.papers.milr.predictions import DocumentPrediction, Predictions, best_threshold, predict
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = [random_document(seed, entities=entities) for seed, entities in enumerate((3, 0, 5, 1, 4))]
 
 

@@ -11,6 +11,8 @@ import pytest
 from rulewright.errors import DataError, FileError, MissingExtraError, ParseError
 from rulewright.papers.report_page import write_report
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = ("plain", "loss", "decoder", "both")
 BOUNDS = ((0, 100), (100, 200), (200, 400), (400, None))
 
@@ -81,7 +83,6 @@ def save(folder, name: str, seed: int, **options) -> dict[str, object]:
     return run
 
 
-@pytest.mark.slow
 def test_the_page_and_the_plots(tmp_path):
     save(tmp_path, "milr/dwie_atlop", 0, f1=0.5)
     save(tmp_path, "milr/dwie_atlop", 1, f1=0.6)
@@ -108,7 +109,6 @@ def test_the_page_and_the_plots(tmp_path):
     assert "`milr/dwie_gain` seed 0" in page
 
 
-@pytest.mark.slow
 def test_only_what_is_between_the_marks_changes(tmp_path):
     save(tmp_path, "milr/dwie_atlop", 0)
     write_report("milr", tmp_path)
@@ -177,7 +177,6 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     assert not (tmp_path / "milr.md").exists()
 
 
-@pytest.mark.slow
 def test_the_command(tmp_path):
     from typer.testing import CliRunner
 

@@ -15,6 +15,8 @@ from rulewright.papers.milr.training import ExtractorSettings, train_extractor
 from rulewright.training.checkpoints import load_weights, save_weights
 from rulewright.training.loop import draw_batches
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = [random_document(seed, entities=2 + seed % 3) for seed in range(1, 8)]
 SHORT = ExtractorSettings(epochs=3, batch_size=2, rate=1e-2, encoder_rate=1e-3, patience=None, precision="float32")
 
@@ -41,7 +43,6 @@ def assert_same(first, second):
         assert torch.equal(first[name], second[name]), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_network_can_learn_three_documents_by_heart(kind, tmp_path):
     documents = [random_document(seed, entities=4) for seed in (11, 12, 13)]
@@ -54,7 +55,6 @@ def test_every_network_can_learn_three_documents_by_heart(kind, tmp_path):
     assert seen[-1].losses["classification"] < seen[0].losses["classification"] / 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["bilstm", "gain", "atlop"])
 def test_resuming_equals_never_stopping(kind, precision, tmp_path):
@@ -93,7 +93,6 @@ def test_resuming_equals_never_stopping(kind, precision, tmp_path):
     assert again.history == found.history  # a finished run is not run again
 
 
-@pytest.mark.slow
 def test_two_threads_are_as_exact_as_one_run(tmp_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -106,7 +105,6 @@ def test_two_threads_are_as_exact_as_one_run(tmp_path):
     assert_same(weights_of(first), weights_of(second))
 
 
-@pytest.mark.slow
 def test_a_kill_loses_at_most_an_epoch(tmp_path):
     class KillsInThirdEpoch(nn.Module):
         calls = 0
@@ -215,7 +213,6 @@ def test_a_loss_that_is_not_a_number_names_the_document(part, tmp_path):
     assert not any(repr(title) in str(caught.value) for title in others)
 
 
-@pytest.mark.slow
 def test_the_extra_loss_sees_margins_or_logits(tmp_path):
     seen = {}
 
@@ -241,7 +238,6 @@ def test_the_extra_loss_sees_margins_or_logits(tmp_path):
     assert torch.allclose(difference, difference[:, :1], atol=1e-5) and (difference != 0).any()
 
 
-@pytest.mark.slow
 def test_the_weight_of_the_extra_loss_matters(tmp_path):
     class Size(nn.Module):
         def forward(self, logits, mask):
@@ -258,7 +254,6 @@ def test_the_weight_of_the_extra_loss_matters(tmp_path):
     assert sizes[10.0] < sizes[0.0] / 10
 
 
-@pytest.mark.slow
 def test_early_stopping_keeps_the_best(tmp_path):
     scores = iter([0.1, 0.3, 0.2, 0.3, 0.9, 0.9])
     states = []
@@ -296,7 +291,6 @@ def test_batches_hold_documents_of_like_length():
     assert sum(spread) / len(spread) < 15
 
 
-@pytest.mark.slow
 def test_the_number_of_passes_does_not_change_a_step(tmp_path):
     class Size(nn.Module):
         def forward(self, logits, mask):
