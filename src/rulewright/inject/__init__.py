@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rulewright.inject.layer.influence import MessageExplanation as MessageExplanation
     from rulewright.inject.layer.layer import Convergence as Convergence
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
+    from rulewright.inject.layer.layer import SLrelax as SLrelax
     from rulewright.inject.layer.plan import Plan as Plan
-    from rulewright.inject.layer.slrelax import SLrelax as SLrelax
     from rulewright.inject.pairs.decoder import Change as Change
     from rulewright.inject.pairs.decoder import Decoded as Decoded
     from rulewright.inject.pairs.decoder import RuleDecoder as RuleDecoder
@@ -29,9 +29,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "layer.influence": "MessageExplanation",
-        "layer.layer": "Convergence LogicLayer",
+        "layer.layer": "Convergence LogicLayer SLrelax",
         "layer.plan": "Plan",
-        "layer.slrelax": "SLrelax",
         "pairs.decoder": "Change Decoded RuleDecoder",
         "pairs.loss": "ConsistencyLoss",
         "pairs.reports": "ErrorTypes error_types",

@@ -4,7 +4,7 @@
 - `rules`: statements: rules, weighted formulas, templates, declarations; `ruleset`: what a ``.rules`` file holds
 - `lexer`, `parser` (by ``grammar.lark``): text to values; `printer`: values to text
 - `chain`: rules whose body is a path; steps and paths by name and by index
-- `clauses`: formulas as clauses; `compare`: substitution, unification, standard form, subsumption
+- `clauses`: formulas as clauses, unification; `compare`: substitution, standard form, subsumption
 - `english`, `latex`: statements for people and for papers
 """
 
@@ -22,8 +22,8 @@ from rulewright.logic.chain import (
     path_atoms,
     step_relation,
 )
-from rulewright.logic.clauses import Clause, cnf, exclusive_clauses
-from rulewright.logic.compare import substitute, subsumes, unify
+from rulewright.logic.clauses import Clause, cnf, exclusive_clauses, unify
+from rulewright.logic.compare import substitute, subsumes
 from rulewright.logic.parser import parse_atom, parse_formula, parse_rule, parse_rules, parse_statement, parse_template
 from rulewright.logic.printer import quote
 from rulewright.logic.rules import (

@@ -1,16 +1,18 @@
-"""Formulas as clauses: conjunctive normal form, and clauses of which no two can be false together."""
+"""Formulas as clauses: conjunctive normal form, and clauses of which no two can be false together; unification."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from rulewright.errors import DataError
-from rulewright.logic.terms import And, Comparison, Formula, Iff, Implies, Literal, Not, Or, Unit
+from rulewright.logic.terms import And, Comparison, Formula, Iff, Implies, Literal, Not, Or, Term, Unit, Variable
 
 MAX_CLAUSES = 1_000
 """How many clauses a formula may become."""
+
+_TOO_MANY = f"a formula of more than {MAX_CLAUSES} clauses; split it into several"
 
 _Signs: TypeAlias = Mapping[Unit, bool]
 
@@ -82,13 +84,9 @@ def _drop_subsumed(clauses: Iterable[_Signs]) -> list[_Signs]:
             for wider in [other for other in kept if clause <= other]:
                 del kept[wider]
             kept[clause] = signs
-            _check_count(len(kept))
+            if len(kept) > MAX_CLAUSES:
+                raise DataError(_TOO_MANY)
     return list(kept.values())
-
-
-def _check_count(clauses: int) -> None:
-    if clauses > MAX_CLAUSES:
-        raise DataError(f"a formula of more than {MAX_CLAUSES} clauses; split it into several")
 
 
 def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
@@ -100,54 +98,43 @@ def exclusive_clauses(formula: Formula) -> tuple[Clause, ...]:
     >>> [str(clause) for clause in exclusive_clauses(parse_formula("a(X) & b(X)"))]
     ['a(X)', '!a(X) | b(X)']
     """
-    literals = _disjuncts(formula, True)
-    if literals is not None:
-        signs = dict(literals)
-        is_tautology = any(signs[unit] != sign for unit, sign in literals)
-        return () if is_tautology else (_make_clause(signs),)
     # Branch on one unit after another; each branch that is false whatever follows is one clause.
     clauses: list[Clause] = []
     branches: list[_Signs] = [{}]
     while branches:
         fixed = branches.pop()
         truth = _evaluate(formula, fixed)
-        if truth is None:
-            unit = _open_unit(formula, fixed)
-            branches += [{**fixed, unit: True}, {**fixed, unit: False}]
+        if not isinstance(truth, bool):
+            branches += [{**fixed, truth: True}, {**fixed, truth: False}]
         elif not truth:
             clauses.append(_make_clause({unit: not value for unit, value in fixed.items()}))
-            _check_count(len(clauses))
+            if len(clauses) > MAX_CLAUSES:
+                raise DataError(_TOO_MANY)
     return tuple(clauses)
 
 
-def _disjuncts(formula: Formula, positive: bool) -> list[tuple[Unit, bool]] | None:
-    """Return the literals of a formula, or of its negation, that is a disjunction of literals, else None."""
+def _evaluate(formula: Formula, fixed: _Signs) -> bool | Unit:
+    """Evaluate under a partial assignment: True, False, or the first open unit that the truth depends on."""
     match formula:
         case Not(inner):
-            return _disjuncts(inner, not positive)
-        case Implies(premise, conclusion) if positive:
-            parts = [_disjuncts(premise, False), _disjuncts(conclusion, True)]
-        case Or(formulas) | And(formulas) if positive == isinstance(formula, Or):
-            parts = [_disjuncts(part, positive) for part in formulas]
-        case And() | Or() | Implies() | Iff():
-            return None
+            value = _evaluate(inner, fixed)
+            return not value if isinstance(value, bool) else value
+        case And(parts) | Or(parts):
+            decisive = isinstance(formula, Or)
+            values = [_evaluate(part, fixed) for part in parts]
+            if decisive in values:
+                return decisive
+            return next((value for value in values if not isinstance(value, bool)), not decisive)
+        case Implies(left, right) | Iff(left, right):
+            one, other = _evaluate(left, fixed), _evaluate(right, fixed)
+            if isinstance(formula, Implies) and (one is False or other is True):
+                return True
+            if isinstance(one, bool):
+                return one == other if isinstance(other, bool) else other
+            return one
         case _:
             unit, sign = _orient(formula)
-            return [(unit, sign == positive)]
-    return None if None in parts else [literal for part in parts for literal in part or ()]
-
-
-def _open_unit(formula: Formula, fixed: _Signs) -> Unit:
-    """Return the first unit that the formula's truth still depends on."""
-    match formula:
-        case Not(inner):
-            return _open_unit(inner, fixed)
-        case And(parts) | Or(parts):
-            return _open_unit(next(part for part in parts if _evaluate(part, fixed) is None), fixed)
-        case Implies(left, right) | Iff(left, right):
-            return _open_unit(left if _evaluate(left, fixed) is None else right, fixed)
-        case _:
-            return _orient(formula)[0]
+            return fixed[unit] == sign if unit in fixed else unit
 
 
 def _orient(unit: Unit) -> tuple[Unit, bool]:
@@ -157,24 +144,25 @@ def _orient(unit: Unit) -> tuple[Unit, bool]:
     return unit, True
 
 
-def _evaluate(formula: Formula, fixed: _Signs) -> bool | None:
-    """Evaluate under a partial assignment: True, False, or None where it depends on what is open."""
-    match formula:
-        case Not(inner):
-            value = _evaluate(inner, fixed)
-            return None if value is None else not value
-        case And(parts) | Or(parts):
-            decisive = isinstance(formula, Or)
-            values = [_evaluate(part, fixed) for part in parts]
-            if decisive in values:
-                return decisive
-            return None if None in values else not decisive
-        case Implies(left, right) | Iff(left, right):
-            one, other = _evaluate(left, fixed), _evaluate(right, fixed)
-            if isinstance(formula, Implies) and (one is False or other is True):
-                return True
-            return None if one is None or other is None else one == other
-        case _:
-            unit, sign = _orient(formula)
-            known = fixed.get(unit)
-            return None if known is None else known == sign
+def unify(pairs: Iterable[Sequence[Term]]) -> dict[Variable, Term] | None:
+    """Return the most general substitution that makes the two terms of each pair equal, or None.
+
+    >>> from rulewright.logic import Symbol
+    >>> x, y, a = Variable("X"), Variable("Y"), Symbol("a")
+    >>> {str(variable): str(term) for variable, term in unify([(x, y), (x, a)]).items()}
+    {'X': 'a', 'Y': 'a'}
+    >>> unify([(x, a), (x, Symbol("b"))]) is None
+    True
+    """
+    binding: dict[Term, Term] = {}  # no term of it is a variable that it binds
+    for left, right in pairs:
+        one, other = binding.get(left, left), binding.get(right, right)
+        if one == other:
+            continue
+        if not isinstance(one, Variable):
+            one, other = other, one
+        if not isinstance(one, Variable):
+            return None
+        binding = {variable: other if term == one else term for variable, term in binding.items()}
+        binding[one] = other
+    return cast("dict[Variable, Term]", binding)

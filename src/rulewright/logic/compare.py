@@ -1,11 +1,11 @@
-"""Comparing rules: substitution, unification, standard form, subsumption."""
+"""Comparing rules: substitution, standard form, subsumption."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from rulewright.logic.rules import Head, Rule
 from rulewright.logic.terms import (
@@ -65,29 +65,6 @@ def _replace(term: Term, mapping: Substitution) -> Term:
     return mapping.get(term, term) if isinstance(term, Variable) else term
 
 
-def unify(pairs: Iterable[Sequence[Term]]) -> dict[Variable, Term] | None:
-    """Return the most general substitution that makes the two terms of each pair equal, or None.
-
-    >>> x, y, a = Variable("X"), Variable("Y"), Symbol("a")
-    >>> {str(variable): str(term) for variable, term in unify([(x, y), (x, a)]).items()}
-    {'X': 'a', 'Y': 'a'}
-    >>> unify([(x, a), (x, Symbol("b"))]) is None
-    True
-    """
-    binding: dict[Term, Term] = {}  # no term of it is a variable that it binds
-    for left, right in pairs:
-        one, other = binding.get(left, left), binding.get(right, right)
-        if one == other:
-            continue
-        if not isinstance(one, Variable):
-            one, other = other, one
-        if not isinstance(one, Variable):
-            return None
-        binding = {variable: other if term == one else term for variable, term in binding.items()}
-        binding[one] = other
-    return cast("dict[Variable, Term]", binding)
-
-
 def subsumes(general: Rule, specific: Rule) -> bool:
     """Return whether every fact that ``specific`` gives, ``general`` gives too, by θ-subsumption.
 
@@ -132,7 +109,8 @@ def _matches(literal: Literal, target: Literal, mapping: Mapping[Variable, Term]
         case Comparison(), Comparison():
             same = one.operator == other.operator
         case Membership(), Membership():
-            same = one.predicate == other.predicate and _fits(one, other, literal.positive)
+            wide, narrow = (one, other) if literal.positive else (other, one)
+            same = one.predicate == other.predicate and set(narrow.classes) <= set(wide.classes)
         case _:
             same = one.predicate == other.predicate  # type: ignore[union-attr]
     extended = dict(mapping)
@@ -143,11 +121,6 @@ def _matches(literal: Literal, target: Literal, mapping: Mapping[Variable, Term]
             same = same and term == image
     if same:
         yield extended
-
-
-def _fits(general: Membership, specific: Membership, positive: bool) -> bool:
-    wide, narrow = (general, specific) if positive else (specific, general)
-    return set(narrow.classes) <= set(wide.classes)
 
 
 def canonical(rule: Rule) -> Rule:
@@ -169,15 +142,12 @@ def canonical(rule: Rule) -> Rule:
             names.setdefault(term, len(names))
     ordered = sorted({_order_literals(alternative, names) for alternative in rule.alternatives()})
     bodies = [tuple(_literal(key).formula() for key in order) for order in ordered]
-    head = _rename_head(rule.head, names)
+    head = substitute(rule.head, {variable: Variable(f"X{index}") for variable, index in names.items()})
+    if isinstance(head, Membership):
+        head = Membership(head.atom, tuple(sorted(head.classes)))
     if len(bodies) == 1:
         return Rule(head, bodies[0])
     return Rule(head, (Or(tuple(body[0] if len(body) == 1 else And(body) for body in bodies)),))
-
-
-def _rename_head(head: Head, names: Mapping[Variable, int]) -> Head:
-    renamed = substitute(head, {variable: Variable(f"X{index}") for variable, index in names.items()})
-    return Membership(renamed.atom, tuple(sorted(renamed.classes))) if isinstance(renamed, Membership) else renamed
 
 
 # A term as a sortable key, (rank, index or value, name), and a literal: (negated, rank, predicate or operator, classes,

@@ -59,8 +59,10 @@ class ContractionProgram:
     optimize: bool = True
     share: bool = True
     nodes: list[Node] = field(default_factory=list, init=False)
-    released: Mapping[int, Sequence[int]] = field(default_factory=dict, init=False)
-    """What is let go after a node is computed, see `finish`."""
+    released: dict[int, list[int]] = field(default_factory=dict, init=False)
+    """What is let go after a node is computed, once the program is finished."""
+    peak: int = field(default=0, init=False)
+    """The most elements that nodes then hold at one time in a run, for one row of a batch."""
     _indices: dict[tuple[object, ...], int] = field(default_factory=dict, init=False)
 
     # Building
@@ -176,23 +178,16 @@ class ContractionProgram:
 
     def finish(self, kept: Collection[int]) -> None:
         """Plan to let go of what no later node needs: computed, not fixed, and not to be kept."""
+        computed = {i for i, node in enumerate(self.nodes) if node.operation != "input" and not node.is_fixed}
         last_use = {source: index for index, node in enumerate(self.nodes) for source in node.sources}
-        released: dict[int, list[int]] = {}
         for source, index in last_use.items():
-            node = self.nodes[source]
-            if node.operation != "input" and not node.is_fixed and source not in kept:
-                released.setdefault(index, []).append(source)
-        self.released = released
-
-    def peak_elements(self) -> int:
-        """Return the most elements that nodes hold at one time in a run, for one row of a batch."""
-        held = peak = sum(node.elements for node in self.nodes if node.is_fixed or node.operation == "input")
-        for index, node in enumerate(self.nodes):
-            if node.operation != "input" and not node.is_fixed:
-                held += node.elements
-                peak = max(peak, held)
-                held -= sum(self.nodes[source].elements for source in self.released.get(index, ()))
-        return peak
+            if source in computed and source not in kept:
+                self.released.setdefault(index, []).append(source)
+        held = self.peak = sum(node.elements for index, node in enumerate(self.nodes) if index not in computed)
+        for index in sorted(computed):
+            held += self.nodes[index].elements
+            self.peak = max(self.peak, held)
+            held -= sum(self.nodes[source].elements for source in self.released.get(index, ()))
 
     # Running
 

@@ -103,8 +103,6 @@ def read_inputs(
     if not logits and not evidence:
         raise DataError("there are no logits and no evidence")
     reader = _InputReader(grounding, logits)
-    for name, tensor in logits.items():
-        reader.check_logits(name, tensor)
     observed = {name: reader.read_evidence(name, observation) for name, observation in evidence.items()}
     masks = {type_name: reader.read_mask(type_name, given) for type_name, given in mask.items()}
     lead = len(reader.batch)
@@ -142,16 +140,15 @@ class _InputReader:
             (one, first), (other, second) = list(batches.items())[:2]
             raise DataError(f"the batch of {first} is {list(one)} and that of {second} {list(other)}; they must agree")
         self.batch = next(iter(batches), ())
-
-    def check_logits(self, name: str, tensor: Tensor) -> None:
-        classes = self._grounding.predicates[name].classes
-        if classes is not None and tensor.shape[-1] != len(classes):
-            raise self._shape_error(name, f"{len(classes)} classes in the last dimension", tensor)
-        self._read_sizes(name, tensor, len(self.batch))
-        if not tensor.is_floating_point():
-            raise DataError(f"logits of {name} must be floating-point, got {tensor.dtype}")
-        if not torch.compiler.is_compiling() and bool(torch.isnan(tensor).any()):
-            raise DataError(f"logits of {name} hold NaN; check what the network gives before this layer")
+        for name, tensor in logits.items():
+            classes = grounding.predicates[name].classes
+            if classes is not None and tensor.shape[-1] != len(classes):
+                raise self._shape_error(name, f"{len(classes)} classes in the last dimension", tensor)
+            self._read_sizes(name, tensor, len(self.batch))
+            if not tensor.is_floating_point():
+                raise DataError(f"logits of {name} must be floating-point, got {tensor.dtype}")
+            if not torch.compiler.is_compiling() and bool(torch.isnan(tensor).any()):
+                raise DataError(f"logits of {name} hold NaN; check what the network gives before this layer")
 
     def read_evidence(self, name: str, observation: Observation) -> Observed:
         declaration = self._grounding.predicates[name]

@@ -304,11 +304,8 @@ class Plan:
 
     def memory(self, *, batch: int = 1, bytes_each: int = 4, iterations: int = 1, training: bool = False) -> int:
         """Return the bytes that an iteration holds at most; in training, those that all iterations keep."""
-        if training:
-            elements = iterations * sum(node.elements for node in self.program.nodes)
-        else:
-            elements = self.program.peak_elements()
-        return batch * bytes_each * elements
+        kept = iterations * sum(node.elements for node in self.program.nodes) if training else self.program.peak
+        return batch * bytes_each * kept
 
     def check_memory(
         self, inputs: GroundInputs, limit: int, *, iterations: int = 1, learns_weights: bool = False

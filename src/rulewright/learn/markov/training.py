@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from rulewright.checks import Progress
 from rulewright.errors import DataError
-from rulewright.inject.layer.slrelax import SLrelax
+from rulewright.inject.layer.layer import SLrelax
 from rulewright.learn.markov.domains import draw_fact, draw_sample, fill_sample
 from rulewright.learn.markov.facts import Members
 from rulewright.learn.markov.network import GraphEncoder, MarkovNetwork, fact_edges, keep_open
