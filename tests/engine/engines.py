@@ -12,8 +12,7 @@ import numpy as np
 
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine, SQLEngine
-from rulewright.engine.batches import Derivation, batch_derivations
-from rulewright.engine.indexed_joins import FactIndex, IndexedJoin
+from rulewright.engine.batches import Derivation, FactIndex, batch_derivations, join_by_index
 from rulewright.engine.sql import Column, literals, table_name
 from rulewright.engine.walks import Graph, find_relation
 from rulewright.logic import Atom, Chain, Literal, Rule, encode_path
@@ -97,15 +96,18 @@ def count_by_walks(kb: KnowledgeBase, head: Atom, body: Sequence[Literal]) -> Co
 def count_by_indexed_joins(kb: KnowledgeBase, head: Atom, body: Sequence[Literal]) -> Counter[tuple[int, ...]] | None:
     rule = Rule(head, tuple(literal.formula() for literal in body))
     (batch,) = batch_derivations([(0, Derivation(head, literals(body), rule, 0))], kb)
-    if not IndexedJoin.fits(batch):
+    if not batch.is_open:
         return None
     index, counts = FactIndex(kb), Counter()
     for args in itertools.product(range(kb.n_entities), repeat=len(head.args)):
         given = dict(zip(batch.head.args, args, strict=True))
         if all(given[term] == value for term, value in zip(batch.head.args, args, strict=True)):
-            join = IndexedJoin(index, batch, kb.predicate_index(str(head.predicate)), given, {})
-            assert len(join.premises()) == len(join.rules)
-            counts[args] = len(join.rules)
+            joined = join_by_index(index, batch, kb.predicate_index(str(head.predicate)), given, {})
+            if joined is None:
+                return None
+            rules, premises = joined
+            assert len(premises) == len(rules)
+            counts[args] = len(rules)
     return +counts
 
 

@@ -5,8 +5,8 @@
 - `chain_counts`: statements and sparse products that count all chain rules of a length at once, for the miner.
 - `walks`: `Graph`, paths as products of sparse matrices, with an edge hidden from each walker; `Evidence`, which rules
   of a `RuleTable` speak for which candidates of a query, by such walks.
-- `batches`: rules of one shape as one table (`RuleBatch`), so that one join runs them all; `indexed_joins`: such a join
-  for one head over sorted facts, without a database.
+- `batches`: rules of one shape as one table (`RuleBatch`), so that one join runs them all; for one head the join is
+  also done over sorted facts (`FactIndex`), without a database.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Rules of one shape run together: predicates and constants become columns of a table of rules.
 
 Thousands of mined rules have a dozen shapes, and a database joins a table of rules with the facts far quicker than it
-plans thousands of statements.
+plans thousands of statements. For one fact even planning takes longer than the look at a few hundred facts; so the
+joins that give one fact are done here, over sorted facts of one or two entities, for all rules of a batch at once.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
+from rulewright.data.index import Ids, expand_ranges
 from rulewright.engine.sql import Column, Join, TableNames, positive_atoms, table_name
 from rulewright.errors import DataError
 from rulewright.logic import (
@@ -207,3 +210,127 @@ class _Outline:
             self._variables[term] if isinstance(term, Variable) else self._term(term, types[0]) for term in unit.args
         )
         return Comparison(unit.operator, left, right)
+
+
+class FactIndex:
+    """The facts of a knowledge base in two orders, by first and by second argument, each fact as one integer.
+
+    ``usable`` says whether the integers are large enough for that.
+    """
+
+    def __init__(self, kb: KnowledgeBase) -> None:
+        self._entities = max([1, *(domain.start + len(domain) for domain in kb.domains.values())])
+        self.usable = len(kb.predicates) * self._entities**2 < np.iinfo(np.int64).max
+        self._sorted: dict[tuple[int, int], Ids] = {}
+        for arity in (1, 2) if self.usable else ():
+            table = kb.tables().get("e" * arity)
+            columns = [table.predicate, *table.columns] if table is not None else [np.empty(0)] * (arity + 1)
+            predicates, *args = (np.asarray(column, dtype=np.int64) for column in columns)
+            for first in range(arity):
+                key = predicates * self._entities + args[first]
+                if arity == 2:
+                    key = key * self._entities + args[1 - first]
+                self._sorted[arity, first] = np.sort(key)
+
+    def holds(self, predicates: Ids, args: list[Ids]) -> npt.NDArray[np.bool_]:
+        """Return for each row whether it is a fact."""
+        known = self._sorted[len(args), 0]
+        key = predicates
+        for arg in args:
+            key = key * self._entities + arg
+        position = np.searchsorted(known, key)
+        is_fact: npt.NDArray[np.bool_] = position < len(known)
+        for arg in args:
+            is_fact &= arg >= 0  # what is no entity has the index -1
+        is_fact[is_fact] = known[position[is_fact]] == key[is_fact]
+        return is_fact
+
+    def ranges(self, predicates: Ids, arity: int, bound_argument: int | None, bound: Ids | None) -> tuple[Ids, Ids]:
+        """Return where the facts of each row begin and end, by one bound argument or by the predicate alone."""
+        known = self._sorted[arity, bound_argument or 0]
+        low, width = predicates, self._entities**arity
+        if bound is not None:
+            low, width = predicates * self._entities + bound, self._entities ** (arity - 1)
+        starts, ends = np.searchsorted(known, low * width), np.searchsorted(known, (low + 1) * width)
+        return starts, ends if bound is None else np.where(bound < 0, starts, ends)
+
+    def facts(self, arity: int, bound_argument: int | None, starts: Ids, ends: Ids) -> tuple[Ids, list[Ids]]:
+        """Return the facts of ranges: which row each belongs to, and its arguments."""
+        counts = ends - starts
+        row = np.repeat(np.arange(len(starts)), counts)
+        key = self._sorted[arity, bound_argument or 0][expand_ranges(starts, counts)]
+        last = key % self._entities
+        if arity == 1:
+            return row, [last]
+        before = key // self._entities % self._entities
+        return row, [last, before] if bound_argument == 1 else [before, last]
+
+
+def join_by_index(
+    index: FactIndex, batch: RuleBatch, predicate: int, given: Mapping[Variable, int], fixed: Mapping[str, int]
+) -> tuple[Ids, list[tuple[tuple[int, ...], ...]]] | None:
+    """Join the rules of an open batch with facts for one head; None where an atom has more than two entities.
+
+    The head is given by its predicate, what its variables stand for (``given``) and what constants must be
+    (``fixed``). Returns for each instance its row in the batch's table, and the facts that the positive atoms are
+    joined with: predicate and arguments.
+    """
+    units = [literal.unit for literal in batch.body if not isinstance(literal.unit, Comparison)]
+    if not index.usable or any(len(unit.args) > 2 for unit in units):
+        return None
+    chosen = batch.columns["h"] == predicate
+    for name, value in fixed.items():
+        chosen = chosen & (batch.columns[name] == value)
+    # A row for each instance so far: its rule, and the values of variables and of predicates
+    rules = np.flatnonzero(chosen)
+    columns: dict[object, Ids] = {"rule": rules, **{term: np.full(len(rules), value) for term, value in given.items()}}
+    for name, column in batch.columns.items():
+        if name[0] in "cp":
+            hole = Variable(name.upper()) if name[0] == "c" else PredicateVariable(name.upper())
+            columns[hole] = column[rules].astype(np.int64)
+    atoms = positive_atoms(batch.body)
+    waiting = list(atoms)
+    while waiting and len(columns["rule"]):
+        columns = _join_atom(index, columns, waiting)
+    if len(columns["rule"]) == 0:
+        return columns["rule"], []
+    for literal in batch.body:
+        unit = literal.unit
+        if isinstance(unit, Comparison):
+            is_equal = columns[unit.left] == columns[unit.right]
+            keep = is_equal == ((unit.operator == "=") == literal.positive)
+        elif not literal.positive:
+            keep = ~index.holds(columns[unit.predicate], [columns[term] for term in unit.args])
+        else:
+            continue
+        columns = {name: column[keep] for name, column in columns.items()}
+    facts = [
+        list(zip(*(columns[part].tolist() for part in (unit.predicate, *unit.args)), strict=True)) for unit in atoms
+    ]
+    return columns["rule"], list(zip(*facts, strict=True)) if facts else [()] * len(columns["rule"])
+
+
+def _join_atom(index: FactIndex, columns: dict[object, Ids], waiting: list[Head]) -> dict[object, Ids]:
+    """Join, of the atoms that wait, the one with the fewest facts; one whose arguments are known only removes rows."""
+    fewest: tuple[int, Head, int | None, Ids, Ids] | None = None
+    for atom in waiting:
+        bound = [position for position, term in enumerate(atom.args) if term in columns]
+        if len(bound) == len(atom.args):
+            waiting.remove(atom)
+            keep = index.holds(columns[atom.predicate], [columns[term] for term in atom.args])
+            return {name: column[keep] for name, column in columns.items()}
+        position, values = (bound[0], columns[atom.args[bound[0]]]) if bound else (None, None)
+        starts, ends = index.ranges(columns[atom.predicate], len(atom.args), position, values)
+        count = int((ends - starts).sum())
+        if fewest is None or count < fewest[0]:
+            fewest = (count, atom, position, starts, ends)
+    assert fewest is not None
+    _, atom, position, starts, ends = fewest
+    waiting.remove(atom)
+    rows, args = index.facts(len(atom.args), position, starts, ends)
+    columns = {name: column[rows] for name, column in columns.items()}
+    for term, values in zip(atom.args, args, strict=True):
+        columns.setdefault(term, values)
+    if len(set(atom.args)) < len(atom.args):
+        columns = {name: column[args[0] == args[1]] for name, column in columns.items()}
+    return columns

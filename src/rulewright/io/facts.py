@@ -38,7 +38,7 @@ from rulewright.files import read_text, write_text
 from rulewright.io.cursor import Cursor, shorten
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 from rulewright.logic.parser import unquote
-from rulewright.logic.printer import RESERVED, quote, write_number
+from rulewright.logic.printer import RESERVED, quote
 
 _EMPTY = "% no facts\n"
 _EXACT = 2.0**53
@@ -138,7 +138,7 @@ def check_finite(declaration: PredicateDeclaration, value: float) -> None:
 
 def _write_number(declaration: PredicateDeclaration, value: float) -> str:
     check_finite(declaration, value)
-    return write_number(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
+    return repr(int(value) if value.is_integer() and abs(value) <= _EXACT else value)
 
 
 def find_worlds(kb: KnowledgeBase, declaration: PredicateDeclaration, columns: tuple[Column, ...]) -> Column | None:

@@ -46,7 +46,6 @@ from rulewright.logic import (
     Term,
     Variable,
 )
-from rulewright.logic.printer import write_number
 from rulewright.logic.terms import Comparator
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
@@ -153,9 +152,9 @@ def _write_constant(value: Value) -> str:
 
 def _write_numeral(value: int | float) -> str:
     """Write a number with a point before an exponent, as ISO Prolog asks: 1e22 is 1.0e22."""
-    if isinstance(value, float) and value.is_integer() and abs(value) <= 2.0**53 and write_number(value) != "-0.0":
+    if isinstance(value, float) and value.is_integer() and abs(value) <= 2.0**53 and repr(value) != "-0.0":
         value = int(value)
-    return re.sub(r"^(-?\d+)e", r"\1.0e", write_number(value))
+    return re.sub(r"^(-?\d+)e", r"\1.0e", repr(value))
 
 
 def _write_atom(name: str, args: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
-from rulewright.logic.printer import quote, write_number
+from rulewright.logic.printer import quote
 
 _PREPOSITION = re.compile("of|in|to|at|by|for|from|with|on|than|as|near|under|over|behind|above")
 _COMPARISONS = {
@@ -45,7 +45,7 @@ def english(statement: r.Statement | t.Formula, phrases: Mapping[str, str] | Non
             beginnings = {
                 "hard": "it always holds that",
                 "learn": "to some degree, still to be learned, it holds that",
-                "soft": f"with weight {write_number(weight or 0)} it holds that",
+                "soft": f"with weight {weight or 0!r} it holds that",
             }
             sentence = f"{beginnings[strength]} {words.formula(formula)}"
         case r.Template(head, body, domains):
@@ -171,4 +171,4 @@ def _term(term: t.Term) -> str:
         case t.Symbol(name):
             return quote(name)
         case t.Number(value):
-            return write_number(value)
+            return repr(value)

@@ -6,7 +6,7 @@ import re
 
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
-from rulewright.logic.printer import Notation, quote, write_body, write_formula, write_number
+from rulewright.logic.printer import Notation, quote, write_body, write_formula
 from rulewright.logic.ruleset import RuleSet
 
 _TEXT = {
@@ -107,5 +107,5 @@ def _term(term: t.Term) -> str:
 
 
 def _number(value: int | float) -> str:
-    mantissa, _, exponent = write_number(value).partition("e")
+    mantissa, _, exponent = repr(value).partition("e")
     return f"{mantissa} \\cdot 10^{{{int(exponent)}}}" if exponent else mantissa

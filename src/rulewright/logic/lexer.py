@@ -108,7 +108,8 @@ def split_statements(text: str) -> Iterator[tuple[int, int]]:
     """
     begin = skip_space(text, 0)
     while begin < len(text):
-        end = _match_end(_UP_TO_STOP, text, begin)
+        statement = _UP_TO_STOP.match(text, begin)
+        end = statement.end() if statement else begin
         next_begin = skip_space(text, end)
         if text.startswith("@", next_begin):
             end = _skip_braces(text, next_begin)
@@ -119,13 +120,8 @@ def split_statements(text: str) -> Iterator[tuple[int, int]]:
 
 def skip_space(text: str, position: int) -> int:
     """Return the next position that is neither white space nor comment."""
-    return _match_end(_SKIPPED, text, position)
-
-
-def _match_end(pattern: re.Pattern[str], text: str, position: int) -> int:
-    match = pattern.match(text, position)
-    assert match is not None  # the patterns above match the empty text too
-    return match.end()
+    skipped = _SKIPPED.match(text, position)
+    return skipped.end() if skipped else position
 
 
 def _skip_braces(text: str, position: int) -> int:

@@ -179,12 +179,10 @@ class _Build:
         return t.Or(parts)
 
     @staticmethod
-    def names(*parts: str) -> tuple[str, ...]:
+    def conjunction(*parts: Any) -> tuple[Any, ...]:
         return parts
 
-    @staticmethod
-    def conjunction(*parts: t.Formula) -> tuple[t.Formula, ...]:
-        return parts
+    names = domain = domains = conjunction
 
     @staticmethod
     def body(*alternatives: tuple[t.Formula, ...]) -> tuple[t.Formula, ...]:
@@ -215,12 +213,6 @@ class _Build:
     @staticmethod
     def any() -> None:
         return None
-
-    @staticmethod
-    def domain(*parts: Any) -> tuple[Any, ...]:
-        return parts
-
-    domains = domain
 
     @staticmethod
     def template(

@@ -34,15 +34,6 @@ def _escape(match: re.Match[str]) -> str:
     return _ESCAPES.get(character) or f"\\u{ord(character):04x}"
 
 
-def write_number(value: int | float) -> str:
-    """Write a number so that it reads back as the same number.
-
-    >>> write_number(1e22), write_number(0.1), write_number(-3)
-    ('1e+22', '0.1', '-3')
-    """
-    return repr(value)
-
-
 # How tightly each connective binds; a part is put in parentheses when it binds no tighter than it must.
 _TIGHTNESS: Mapping[type, int] = {t.Iff: 1, t.Implies: 2, t.Or: 3, t.And: 4, t.Not: 5}
 _UNIT = 6
@@ -59,7 +50,7 @@ def _write_unit(value: object) -> str:
         case t.Symbol(name):
             return quote(name)
         case t.Number(figure):
-            return write_number(figure)
+            return repr(figure)
         case t.PredicateVariable(name):
             return f"?{name}"
         case t.Membership(atom, classes):
@@ -120,7 +111,7 @@ def _write_annotation(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            return write_number(value)
+            return repr(value)
         case str():
             return quote(value) if value not in ("true", "false") else f"'{value}'"
         case tuple():
@@ -130,27 +121,21 @@ def _write_annotation(value: object) -> str:
     raise TypeError(f"not an annotation: {value!r}")
 
 
-def _finish_statement(statement: str, annotations: Mapping[str, object]) -> str:
-    return f"{statement}. @{_write_annotation(annotations)}" if annotations else f"{statement}."
-
-
 def write(value: object) -> str:
     """Return the text of any value of the rule language; statements end with their full stop."""
     match value:
         case r.Rule(head, conjuncts, confidence, annotations):
-            prefix = "" if confidence == 1 else f"{write_number(confidence)} :: "
-            return _finish_statement(f"{prefix}{_write_unit(head)} :- {write_body(conjuncts)}", annotations)
+            prefix = "" if confidence == 1 else f"{confidence!r} :: "
+            statement = f"{prefix}{_write_unit(head)} :- {write_body(conjuncts)}."
         case r.WeightedFormula(formula, strength, weight, annotations):
-            prefix = write_number(weight) if weight is not None else strength
-            return _finish_statement(f"{prefix} {write_formula(formula)}", annotations)
+            statement = f"{strength if weight is None else repr(weight)} {write_formula(formula)}."
         case r.Template(head, conjuncts, domains, annotations):
-            statement = f"template {_write_unit(head)} :- {write_body(conjuncts)}"
-            if domains:
-                statement += " where " + ", ".join(
-                    f"{_write_unit(hole)} in " + ("*" if names is None else f"{{{', '.join(map(quote, names))}}}")
-                    for hole, names in domains
-                )
-            return _finish_statement(statement, annotations)
+            listed = ", ".join(
+                f"{_write_unit(hole)} in " + ("*" if names is None else f"{{{', '.join(map(quote, names))}}}")
+                for hole, names in domains
+            )
+            where = f" where {listed}" if domains else ""
+            statement = f"template {_write_unit(head)} :- {write_body(conjuncts)}{where}."
         case r.PredicateDeclaration(name, types, classes):
             values = "" if classes is None else f" in {{{', '.join(map(quote, classes))}}}"
             return f"predicate {quote(name)}({', '.join(map(quote, types))}){values}."
@@ -158,4 +143,6 @@ def write(value: object) -> str:
             return write_formula(unit if positive else t.Not(unit))
         case t.Not() | t.And() | t.Or() | t.Implies() | t.Iff():
             return write_formula(value)
-    return _write_unit(value)
+        case _:
+            return _write_unit(value)
+    return f"{statement} @{_write_annotation(annotations)}" if annotations else statement

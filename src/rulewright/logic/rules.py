@@ -120,6 +120,8 @@ class Rule:
         >>> [[str(literal) for literal in literals] for literals in rule.alternatives()]
         [['a(X)', 'b(X)'], ['a(X)', '!c(X)']]
         """
+        if all(isinstance(part, Atom | Membership | Comparison) for part in self.body):
+            return (tuple(map(Literal, self.body)),)
         if prod(_count_alternatives(part, True) for part in self.body) > MAX_ALTERNATIVES:
             raise DataError(f"a body with more than {MAX_ALTERNATIVES} alternatives; split the rule")
         return _join_alternatives(_multiply_out(part, True) for part in self.body)
@@ -291,12 +293,14 @@ def _check_implication(head: Head, body: tuple[Formula, ...]) -> None:
     if not body:
         raise DataError("a rule needs a body; facts live in fact files")
     _check_no_holes(head)
-    bound = frozenset[Term]().union(*(_bound_terms(part, True) for part in body))
+    bound = {term for part in body if isinstance(part, Atom | Membership) for term in part.args}
+    others = [part for part in body if not isinstance(part, Atom | Membership)]
+    bound = bound.union(*(_bound_terms(part, True) for part in others))
     for term in head.args:
         if isinstance(term, Variable) and term not in bound:
             raise DataError(f"head variable {term} is not bound: it occurs in no positive atom of the body")
-    for part in body:
-        _check_bound(part, True, bound)
+    for part in others:
+        _check_bound(part, True, frozenset(bound))
 
 
 def _bound_terms(formula: Formula, positive: bool) -> frozenset[Term]:

@@ -21,7 +21,7 @@ from rulewright.logic.rules import (
     Template,
     WeightedFormula,
 )
-from rulewright.logic.terms import Atom, Comparison, Membership, Unit, units
+from rulewright.logic.terms import Atom, Comparison, Membership, units
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
 
@@ -46,7 +46,8 @@ class Usage:
 
     def add(self, statement: Statement) -> None:
         """Take up the predicates of a statement."""
-        for unit in _units_of(statement):
+        formulas = [statement.formula] if isinstance(statement, WeightedFormula) else [statement.head, *statement.body]
+        for unit in chain.from_iterable(map(units, formulas)):
             if isinstance(unit, Comparison) or not isinstance(unit.predicate, str):
                 continue
             self._agree_on_arity(unit.predicate, len(unit.args))
@@ -83,12 +84,6 @@ class Usage:
         for name in unit.classes:
             if name not in declaration.classes:
                 raise DataError(str(unknown_name(f"class of {declaration.name}", name, declaration.classes)))
-
-
-def _units_of(statement: Statement) -> Iterator[Unit]:
-    if isinstance(statement, WeightedFormula):
-        return units(statement.formula)
-    return chain([statement.head], *map(units, statement.body))
 
 
 class RuleSet:

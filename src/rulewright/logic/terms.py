@@ -178,7 +178,8 @@ class And:
     parts: tuple[Formula, ...]
 
     def __post_init__(self) -> None:
-        _check_two_parts("And", self.parts)
+        if len(self.parts) < 2:
+            raise DataError(f"{type(self).__name__} needs at least two parts, got {len(self.parts)}")
 
     __str__ = Variable.__str__
 
@@ -189,9 +190,7 @@ class Or:
 
     parts: tuple[Formula, ...]
 
-    def __post_init__(self) -> None:
-        _check_two_parts("Or", self.parts)
-
+    __post_init__ = And.__post_init__
     __str__ = Variable.__str__
 
 
@@ -235,11 +234,6 @@ class Literal:
         return Literal(self.unit, not self.positive)
 
     __str__ = Variable.__str__
-
-
-def _check_two_parts(name: str, parts: tuple[Formula, ...]) -> None:
-    if len(parts) < 2:
-        raise DataError(f"{name} needs at least two parts, got {len(parts)}")
 
 
 def units(formula: Formula) -> Iterator[Unit]:

@@ -14,15 +14,13 @@ from typing import NamedTuple, Self
 
 from rulewright.checks import Whole, check_parameter
 from rulewright.data import KnowledgeBase, Value
-from rulewright.engine.batches import Derivation, RuleBatch
+from rulewright.engine.batches import RuleBatch
 from rulewright.engine.sql import positive_atoms
 from rulewright.logic import (
     Comparison,
     Formula,
     Head,
     Literal,
-    Membership,
-    Number,
     Term,
     Variable,
     substitute,
@@ -34,7 +32,7 @@ from rulewright.reason.instances import (
     Instance,
     InstanceFinder,
     decode_fact,
-    encode_fact,
+    is_fact,
     read_fact,
 )
 from rulewright.reason.program import RuleProgram, Rules
@@ -107,40 +105,36 @@ class _TooMany(Exception):  # noqa: N818 - it is no error, but the end of a sear
     """More facts would have to be looked at than allowed."""
 
 
-def find_shared_facts(goal: FactKey, depth: int, find: FindInstances, most: int) -> frozenset[FactKey] | None:
-    """Return the known facts that every proof up to a depth rests on; None where more than ``most`` facts are involved.
+_MAX_SHARED = 300  # facts looked at to find what all proofs share
+
+
+def find_shared_facts(
+    key: FactKey, depth: int, find: FindInstances, results: dict[tuple[FactKey, int], frozenset[FactKey] | None]
+) -> frozenset[FactKey] | None:
+    """Return the known facts that every proof of a fact up to a depth rests on; None where it has none.
 
     What all proofs of a fact share is what the proofs by each of its instances share, taken together: for one
-    instance the union over its premises, for several the intersection.
+    instance the union over its premises, for several the intersection. ``results`` has what was found before.
     """
-    results: dict[tuple[FactKey, int], frozenset[FactKey] | None] = {}
-
-    def share(key: FactKey, depth_left: int) -> frozenset[FactKey] | None:
-        """Return what the proofs of a fact share, None where it has none."""
-        if (key, depth_left) in results:
-            return results[key, depth_left]
-        if len(results) >= most:
-            raise _TooMany
-        shared: frozenset[FactKey] | None = None
-        for instance in find(key) if depth_left else ():
-            if depth_left == 1 and not all(instance.known):
-                continue
-            parts = [
-                frozenset([premise]) if known else share(premise, depth_left - 1)
-                for premise, known in zip(instance.premises, instance.known, strict=True)
-            ]
-            union = frozenset[FactKey]().union(*(part for part in parts if part is not None))
-            if None not in parts:
-                shared = union if shared is None else shared & union
-            if shared is not None and not shared:
-                break
-        results[key, depth_left] = shared
-        return shared
-
-    try:
-        return share(goal, depth) or frozenset()
-    except _TooMany:
-        return None
+    if (key, depth) in results:
+        return results[key, depth]
+    if len(results) >= _MAX_SHARED:
+        raise _TooMany
+    shared: frozenset[FactKey] | None = None
+    for instance in find(key) if depth else ():
+        if depth == 1 and not all(instance.known):
+            continue
+        parts = [
+            frozenset([premise]) if known else find_shared_facts(premise, depth - 1, find, results)
+            for premise, known in zip(instance.premises, instance.known, strict=True)
+        ]
+        union = frozenset[FactKey]().union(*(part for part in parts if part is not None))
+        if None not in parts:
+            shared = union if shared is None else shared & union
+        if shared is not None and not shared:
+            break
+    results[key, depth] = shared
+    return shared
 
 
 SHOWN = 5
@@ -183,39 +177,37 @@ def _drop_literals(
         derivation = instances.program.derivations[index]
         units = [derivation.head, *positive_atoms(derivation.body[position] for position in kept)]
         facts = [decode_fact(key, kb) for key in (goal, *(column[row] for column in keys))]
-        mapping = _bind(units, facts)
+        filled = _fill_in(derivation.body, units, facts)
         yield NearMiss(
             derivation.source,
             derivation.source_index,
             derivation.confidence,
-            tuple(_fill_in(derivation, kept, mapping)),
-            tuple(_fill_in(derivation, dropped, mapping)),
+            tuple(filled[position] for position in kept),
+            tuple(filled[position] for position in dropped),
         )
 
 
-def _bind(units: Iterable[Head], facts: Iterable[Head]) -> dict[Variable, Term]:
-    """Return what variables stand for when atoms match facts."""
-    return {
+def _fill_in(body: Sequence[Literal], units: Iterable[Head], facts: Iterable[Head]) -> list[Formula]:
+    """Return the literals of a body with their variables filled in, as they stand in atoms that match facts."""
+    values: dict[Variable, Term] = {
         term: value
         for unit, fact in zip(units, facts, strict=True)
         for term, value in zip(unit.args, fact.args, strict=True)
         if isinstance(term, Variable)
     }
-
-
-def _fill_in(derivation: Derivation, positions: Iterable[int], mapping: dict[Variable, Term]) -> Iterator[Formula]:
-    """Yield some literals of a derivation's body with their variables filled in."""
-    for position in positions:
-        literal: Literal = derivation.body[position]
-        if isinstance(literal.unit, Comparison) and not literal.positive:
-            literal = Literal(literal.unit.opposite())
-        yield substitute(literal.formula(), mapping)
+    return [
+        substitute(
+            literal.unit.opposite()
+            if isinstance(literal.unit, Comparison) and not literal.positive
+            else literal.formula(),
+            values,
+        )
+        for literal in body
+    ]
 
 
 MAX_PROOFS = 1_000
 """How many proofs are returned where all are asked for."""
-
-_MAX_SHARED = 300  # facts looked at to find what all proofs share
 
 
 def explain(
@@ -284,71 +276,57 @@ class Explainer:
         """Say why a fact follows, or why not; see `explain`."""
         check_parameter("k", k, Whole(1, optional=True))
         check_parameter("depth", depth, Whole(1, optional=True))
-        goal = read_fact(fact, self.program.kb)
-        key = encode_fact(goal, self.program.kb)
+        kb, instances = self.program.kb, self._instances
+        goal, key = read_fact(fact, kb)
         with self._turn:
-            return self._explain(goal, key, k, depth)
+            instances.truncated = False
+            known = is_fact(key, kb)
+            proofs, reached, note = self._prove(key, (MAX_PROOFS + 1 if k is None else k) - known, depth, known)
+            if k is None and len(proofs) + known > MAX_PROOFS:
+                note = f"more than {MAX_PROOFS:,} proofs; k chooses how many"
+                proofs.pop()
+            status: Status = "known" if known else "inferred" if proofs else "unknown"
+            critical: tuple[Head, ...] = ()
+            if known:
+                proofs.insert(0, Proof(goal))
+                if not next(search_proofs(key, reached, instances.find, self._confidences), None):
+                    critical = (goal,)
+            elif proofs:
+                try:
+                    shared = find_shared_facts(key, reached, instances.find, {}) or ()
+                    rests_on = {decode_fact(shared_key, kb) for shared_key in shared}
+                    critical = tuple(leaf for leaf in proofs[0].leaves() if leaf in rests_on)
+                except _TooMany:
+                    note = note or "too many facts are involved to say which of them every proof rests on"
+            if instances.truncated:
+                most = f"{MAX_INSTANCES:,}"
+                note = note or f"a fact is given by more than {most} instances of rules; the best were looked at"
+            if not known:
+                classes = range(len(kb.predicate(str(goal.predicate)).classes or ()))
+                if is_fact(key, kb, truth=False) or any(is_fact((*key[:-1], index), kb) for index in classes):
+                    status = "false"  # so it was observed, or its atom has another class
+            misses = () if proofs else find_near_misses(key, instances)
+            return Explanation(goal, status, tuple(proofs), critical, misses, reached, note)
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         """Stop a query that runs inside after so many seconds, with an error that says so."""
         return self._instances.engine.time_limit(seconds)
 
-    def _explain(self, goal: Head, key: FactKey, k: int | None, depth: int | None) -> Explanation:
-        instances = self._instances
-        instances.truncated = False
-        known = self._holds(goal)
-        proofs = [Proof(goal)] if known else []
-        wanted = (MAX_PROOFS + 1 if k is None else k) - len(proofs)
-        reached, note = instances.settle(str(goal.predicate), 1 if depth is None else depth)
-        derived = self._find_proofs(key, reached, wanted)
-        if depth is None and not derived and not known and not note:
-            reached, note = instances.settle(str(goal.predicate), None)
-            derived = self._find_proofs(key, reached, wanted) if reached > 1 else derived
-        if k is None and len(derived) == wanted:
-            note = f"more than {MAX_PROOFS:,} proofs; k chooses how many"
-            derived = derived[:-1]
-        shared: frozenset[FactKey] | None = frozenset()
-        if known and not next(search_proofs(key, reached, instances.find, self._confidences), None):
-            shared = frozenset([key])
-        elif derived and not known:
-            shared = find_shared_facts(key, reached, instances.find, _MAX_SHARED)
-        if shared is None:
-            note = note or "too many facts are involved to say which of them every proof rests on"
-        if instances.truncated:
-            note = note or f"a fact is given by more than {MAX_INSTANCES:,} instances of rules; the best were looked at"
-        proofs += derived
-        leaves = proofs[0].leaves() if proofs else ()
-        critical = tuple(fact for fact in leaves if encode_fact(fact, self.program.kb) in (shared or ()))
-        misses = () if proofs else find_near_misses(key, instances)
-        status: Status = "known" if known else "inferred" if derived else "unknown"
-        if not known and self._is_false(goal):
-            status = "false"
-        return Explanation(goal, status, tuple(proofs), critical, misses, reached, note)
+    def _prove(self, key: FactKey, count: int, depth: int | None, known: bool) -> tuple[list[Proof], int, str]:
+        """Return the best proofs by rules, how deep they may go, and which bound was met, if one was.
 
-    def _is_false(self, fact: Head) -> bool:
-        """Return whether a fact is observed to be false, or its atom has another class."""
-        if self._holds(fact, truth=False):
-            return True
-        if not isinstance(fact, Membership):
-            return False
-        classes = self.program.kb.predicate(str(fact.predicate)).classes or ()
-        return any(self._holds(Membership(fact.atom, (name,))) for name in classes)
-
-    def _holds(self, fact: Head, *, truth: bool = True) -> bool:
-        args = [term.value if isinstance(term, Number) else term.name for term in fact.args]
-        classes = fact.classes if isinstance(fact, Membership) else ()
-        return self.program.kb.contains(str(fact.predicate), *args, *classes, truth=truth)
-
-    def _find_proofs(self, key: FactKey, depth: int, count: int) -> list[Proof]:
-        """Return the best proofs by rules, each different from the others to one who reads it."""
-        if count < 1:
-            return []
-        proofs: dict[Proof, None] = {}
-        for chosen in search_proofs(key, depth, self._instances.find, self._confidences):
-            proofs.setdefault(self._build_proof(key, iter(chosen)))
-            if len(proofs) == count:
+        Without a ``depth`` they are one rule deep, or of any depth where a fact that is not known has none.
+        """
+        proofs: dict[Proof, None] = {}  # each different from the others to one who reads it
+        reached, note = 0, ""
+        for limit in (1, None) if depth is None else (depth,):
+            reached, note = self._instances.settle(list(self.program.kb.predicates)[int(key[0])], limit)
+            search = search_proofs(key, reached, self._instances.find, self._confidences)
+            while len(proofs) < count and (chosen := next(search, None)) is not None:
+                proofs.setdefault(self._build_proof(key, iter(chosen)))
+            if proofs or known or note:
                 break
-        return list(proofs)
+        return list(proofs), reached, note
 
     def _build_proof(self, key: FactKey, chosen: Iterator[Instance]) -> Proof:
         """Build the tree of a proof from its instances, from top to bottom and left to right."""
@@ -358,24 +336,28 @@ class Explainer:
             Proof(decode_fact(premise, self.program.kb)) if known else self._build_proof(premise, chosen)
             for premise, known in zip(instance.premises, instance.known, strict=True)
         ]
-        mapping = _bind(positive_atoms(derivation.body), (premise.fact for premise in premises))
-        conditions = [
-            position
-            for position, literal in enumerate(derivation.body)
-            if not literal.positive or isinstance(literal.unit, Comparison)
-        ]
+        conditions: list[Formula] = []
+        if len(premises) < len(derivation.body):  # comparisons, and facts that must be absent
+            atoms = positive_atoms(derivation.body)
+            filled = _fill_in(derivation.body, atoms, [premise.fact for premise in premises])
+            conditions = [
+                part
+                for part, literal in zip(filled, derivation.body, strict=True)
+                if not literal.positive or isinstance(literal.unit, Comparison)
+            ]
         return Proof(
             decode_fact(key, self.program.kb),
             prod((premise.score for premise in premises), start=derivation.confidence),
             derivation.source,
             derivation.source_index,
             tuple(premises),
-            tuple(_fill_in(derivation, conditions, mapping)),
+            tuple(conditions),
         )
 
     def close(self) -> None:
         """Let go of what was loaded."""
-        self._instances.close()
+        if "engine" in vars(self._instances):  # only what indexed joins cannot do starts a database
+            self._instances.engine.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import numpy as np
+
 from rulewright.checks import read_memory_limit
 from rulewright.data import KnowledgeBase, Value, signature
-from rulewright.engine.batches import Derivation, RuleBatch, batch_derivations
-from rulewright.engine.indexed_joins import FactIndex, IndexedJoin
+from rulewright.engine.batches import Derivation, FactIndex, RuleBatch, batch_derivations, join_by_index
 from rulewright.engine.sql import Column, Join, argument_columns, check_arguments, positive_atoms, table_name
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import (
@@ -35,12 +36,12 @@ FactKey: TypeAlias = tuple[float, ...]
 """The index of a predicate, its arguments as indices or numbers, and where it has classes the index of the class."""
 
 
-def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> Head:
-    """Read a ground fact given as text, as an atom, or as a tuple (predicate, argument, …[, class]).
+def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> tuple[Head, FactKey]:
+    """Read a ground fact given as text, as an atom, or as a tuple (predicate, argument, …[, class]); add its key.
 
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "Bob B")])
-    >>> print(read_fact(("parent_of", "ann", "Bob B"), kb), read_fact("parent_of(ann, ann)", kb))
-    parent_of(ann, 'Bob B') parent_of(ann, ann)
+    >>> print(*read_fact(("parent_of", "ann", "Bob B"), kb), *read_fact("parent_of(ann, ann)", kb))
+    parent_of(ann, 'Bob B') (0, 0, 1) parent_of(ann, ann) (0, 0, 0)
     >>> read_fact("parent_of(ann, X)", kb)
     Traceback (most recent call last):
     ...
@@ -62,37 +63,42 @@ def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> Head:
         if declaration.classes is not None:
             head = Membership(head, tuple(map(str, values[declaration.arity :])))
     check_arguments(head, kb)
+    declaration = kb.predicate(str(head.predicate))
     if isinstance(head, Membership) and len(head.classes) > 1:
         raise DataError(f"a fact names one class, got {head}")
     for term in head.args:
         if isinstance(term, Variable):
             raise DataError(f"a fact names everything; {term} in {head} is a variable")
-    return head
-
-
-def encode_fact(fact: Head, kb: KnowledgeBase) -> FactKey:
-    """Return the key of a ground fact; an entity or class that does not exist is an error with the nearest ones."""
-    declaration = kb.predicate(str(fact.predicate))
     key: list[float] = [kb.predicate_index(declaration.name)]
-    for term, type_name in zip(fact.args, declaration.types, strict=True):
-        if isinstance(term, Number) != (type_name == NUMBER_TYPE) or isinstance(term, Variable):
-            is_number = type_name == NUMBER_TYPE
-            wanted = "a number" if is_number else "an entity; quote a name that looks like a number"
-            raise DataError(f"{term} in {fact} must be {wanted}")
+    for term, type_name in zip(head.args, declaration.types, strict=True):
+        if isinstance(term, Number) != (type_name == NUMBER_TYPE):
+            needs_number = type_name == NUMBER_TYPE
+            wanted = "a number" if needs_number else "an entity; quote a name that looks like a number"
+            raise DataError(f"{term} in {head} must be {wanted}")
         key.append(float(term.value) if isinstance(term, Number) else kb.domains[type_name].index_of(term.name))
-    if isinstance(fact, Membership):
+    if isinstance(head, Membership):
         classes = declaration.classes or ()
-        if fact.classes[0] not in classes:
-            raise unknown_name(f"class of {declaration.name}", fact.classes[0], classes)
-        key.append(classes.index(fact.classes[0]))
-    return tuple(key)
+        if head.classes[0] not in classes:
+            raise unknown_name(f"class of {declaration.name}", head.classes[0], classes)
+        key.append(classes.index(head.classes[0]))
+    return head, tuple(key)
+
+
+def is_fact(key: FactKey, kb: KnowledgeBase, *, truth: bool = True) -> bool:
+    """Return whether a fact is known, or with ``truth=False`` observed to be false."""
+    declaration = list(kb.predicates.values())[int(key[0])]
+    table = kb.tables(truth=truth).get(signature(declaration))
+    if table is None:
+        return False
+    columns = zip(table.columns_of(int(key[0])), key[1:], strict=True)
+    return bool(np.all([column == value for column, value in columns], axis=0).any())
 
 
 def decode_fact(key: FactKey, kb: KnowledgeBase) -> Head:
     """Return the fact of a key.
 
     >>> kb = KnowledgeBase.from_facts([("age", "ann", 42)])
-    >>> print(decode_fact(encode_fact(read_fact("age(ann, 42)", kb), kb), kb))
+    >>> print(decode_fact(read_fact("age(ann, 42)", kb)[1], kb))
     age(ann, 42.0)
     """
     declaration = list(kb.predicates.values())[int(key[0])]
@@ -172,17 +178,23 @@ class InstanceFinder:
             engine.put(batch.name, batch.columns)
         return engine
 
-    def close(self) -> None:
-        """Let go of the database, where it was started."""
-        if "engine" in vars(self):
-            self.engine.close()
-
     def settle(self, predicate: str, depth: int | None) -> tuple[int, str]:
         """Make ready the facts that proofs up to a depth may rest on; return how deep they can go, and what is amiss.
 
         Nothing is chained for proofs of one rule, unless a rule asks that something is absent which could follow.
         """
-        needs = self._find_needs(predicate)
+        if predicate not in self._needs:
+            relevant = find_relevant(self.program.derivations, predicate)
+            rules = [rule for rule in self.program.derivations if rule.head.predicate in relevant]
+            derived = {str(rule.head.predicate) for rule in rules}
+            signs = {
+                literal.positive
+                for rule in rules
+                for literal in rule.body
+                if not isinstance(literal.unit, Comparison) and literal.unit.predicate in derived
+            }
+            self._needs[predicate] = _Needs(frozenset(relevant), tuple(rules), False in signs, True in signs)
+        needs = self._needs[predicate]
         self._uses_chained = needs.absence or (needs.presence and depth != 1)
         if not self._uses_chained:
             return 1, ""
@@ -198,20 +210,6 @@ class InstanceFinder:
         if needs.absence and chained.note:
             return 0, f"what must be absent cannot be settled: {chained.note}"
         return (chained.rounds + 1 if depth is None else depth), chained.note
-
-    def _find_needs(self, predicate: str) -> _Needs:
-        if predicate not in self._needs:
-            relevant = find_relevant(self.program.derivations, predicate)
-            wanted = [rule for rule in self.program.derivations if rule.head.predicate in relevant]
-            derived = {str(derivation.head.predicate) for derivation in wanted}
-            signs = {
-                literal.positive
-                for derivation in wanted
-                for literal in derivation.body
-                if not isinstance(literal.unit, Comparison) and literal.unit.predicate in derived
-            }
-            self._needs[predicate] = _Needs(frozenset(relevant), tuple(wanted), False in signs, True in signs)
-        return self._needs[predicate]
 
     def _chain(self, needs: _Needs, max_rounds: int | None) -> _ChainedFacts:
         kb = self.program.kb
@@ -245,12 +243,15 @@ class InstanceFinder:
         if head is None:
             return
         atoms = positive_atoms(batch.body)
-        if not self._uses_chained and self._index.usable and IndexedJoin.fits(batch):
+        joined = None
+        if batch.is_open and not self._uses_chained:
             given = {variable: int(value) for variable, (value, _) in head[0].items()}
-            indexed = IndexedJoin(self._index, batch, int(key[0]), given, head[1])
-            bounds, derivations = (batch.columns[name][indexed.rules].tolist() for name in "sd")
-            for bound, derivation, premises in zip(bounds, derivations, indexed.premises(), strict=True):
-                yield Instance(bound, derivation, premises, (True,) * len(atoms), (1.0,) * len(atoms))
+            joined = join_by_index(self._index, batch, int(key[0]), given, head[1])
+        if joined is not None:
+            rules, premises = joined
+            bounds, derivations = (batch.columns[name][rules].tolist() for name in "sd")
+            for bound, derivation, facts in zip(bounds, derivations, premises, strict=True):
+                yield Instance(bound, derivation, facts, (True,) * len(atoms), (1.0,) * len(atoms))
             return
         join = self._join(batch, key, *head)
         aliases = range(1, len(atoms) + 1)

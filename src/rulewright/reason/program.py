@@ -62,7 +62,8 @@ class RuleProgram:
             if isinstance(statement, Template):
                 raise DataError(f"a template has no facts to give until a learner has filled it: {statement}")
             if isinstance(statement, Rule):
-                derivations += derive_rule(statement, len(sources))
+                for body in statement.alternatives():
+                    derivations.append(Derivation(statement.head, body, statement, len(sources), statement.confidence))
             else:
                 read_formula(statement, len(sources), derivations, constraints)
             sources.append(statement)
@@ -71,11 +72,6 @@ class RuleProgram:
                 raise DataError(f"a head with several classes says not which holds: {derivation.source}")
         declared = add_new_predicates(kb, rule_set, derivations)
         return cls(declared, tuple(sources), tuple(derivations), tuple(constraints))
-
-
-def derive_rule(rule: Rule, source_index: int) -> list[Derivation]:
-    """Return a derivation for each alternative of a rule's body."""
-    return [Derivation(rule.head, body, rule, source_index, rule.confidence) for body in rule.alternatives()]
 
 
 def read_formula(

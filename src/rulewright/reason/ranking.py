@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rulewright.checks import OneOf, Whole, check_parameter
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids
-from rulewright.engine.batches import Source
+from rulewright.engine.batches import Derivation, Source
 from rulewright.engine.walks import ANY_ENTITY, WAYS, Evidence, Graph, RuleForm, RuleTable, Ways, find_relation
 from rulewright.errors import DataError
 from rulewright.logic import (
@@ -36,7 +36,7 @@ from rulewright.logic import (
     mirror_path,
     parse_formula,
 )
-from rulewright.reason.program import Rules, add_new_predicates, derive_rule, read_rule_set
+from rulewright.reason.program import Rules, add_new_predicates, read_rule_set
 from rulewright.reason.proofs import rule_text
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
@@ -319,7 +319,8 @@ def rank(
         rule_set, aggregation = read_rule_set(rules), aggregation or "noisy-or"
     check_parameter("aggregation", aggregation, AGGREGATION)
     if any(name not in kb.predicates for name in rule_set.arities):
-        kb = add_new_predicates(kb, rule_set, [part for rule in rule_set.rules for part in derive_rule(rule, 0)])
+        derivations = [Derivation(rule.head, body, rule, 0) for rule in rule_set.rules for body in rule.alternatives()]
+        kb = add_new_predicates(kb, rule_set, derivations)
     atom, entity, inverse = _read_query(query, kb)
     relation = str(atom.predicate)
     step = encode_step(find_relation(kb, relation), inverse)
