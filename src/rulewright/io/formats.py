@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from rulewright.data import KnowledgeBase, signature
 from rulewright.errors import DataError, FileError, unknown_name
@@ -39,11 +39,6 @@ class Format:
     write: str | None = None
     endings: tuple[str, ...] = ()
     convert: str | None = None
-
-    def load(self, function: str) -> Callable[..., Any]:
-        """Import one of the functions."""
-        loaded: Callable[..., Any] = getattr(import_module(f"rulewright.io.{self.module}"), function)
-        return loaded
 
 
 _TO_KB = "to_knowledge_base"
@@ -82,6 +77,12 @@ FACT_FORMATS = {format.name: format for format in FORMATS if format.contents == 
 
 RULE_FORMATS = {format.name: format for format in FORMATS if format.contents == "rules"}
 """The formats of rules by name."""
+
+# The readable formats by the ending of a name; a .txt may hold anything.
+_FACT_ENDINGS, _RULE_ENDINGS = (
+    {ending: format.name for format in formats.values() if format.read for ending in format.endings if ending != ".txt"}
+    for formats in (FACT_FORMATS, RULE_FORMATS)
+)
 
 
 def read_facts(path: Source, *, format: str | None = None) -> KnowledgeBase:
@@ -122,8 +123,9 @@ def _read(formats: dict[str, Format], contents: str, name: str, path: Source) ->
     if name not in readable:
         raise unknown_name(f"format of {contents}", name, readable)
     format = readable[name]
-    content: object = format.load(format.read or "")(path)
-    return content if format.convert is None else format.load(format.convert)(content)
+    module = import_module(f"rulewright.io.{format.module}")
+    content: object = getattr(module, format.read or "")(path)
+    return content if format.convert is None else getattr(module, format.convert)(content)
 
 
 def write_facts(kb: KnowledgeBase, path: Source, *, format: str | None = None) -> None:
@@ -156,7 +158,8 @@ def _write(formats: dict[str, Format], usual: str, name: str | None, content: ob
         name = usual if os.fspath(path) == STDIO else by_ending[ending]
     if name not in writable:
         raise unknown_name("format to write", name, writable)
-    writable[name].load(writable[name].write or "")(content, path)
+    module = import_module(f"rulewright.io.{writable[name].module}")
+    getattr(module, writable[name].write or "")(content, path)
 
 
 def read_rule_language(path: Source) -> RuleSet:
@@ -211,7 +214,7 @@ def holds_rules(path: Source, *, format: str | None = None) -> bool:
         return key is not None and key[1] is not None
     if ending == ".pl":
         return _PROLOG_RULE.search(_read_start(file)) is not None
-    if _format_of_ending(RULE_FORMATS, ending) or name == "rules" or "rules" in re.split(r"[_-]", Path(name).stem):
+    if ending in _RULE_ENDINGS or name == "rules" or "rules" in re.split(r"[_-]", Path(name).stem):
         return True
     if ending not in ("", ".txt", ".tsv") or not file.is_file():
         return False
@@ -223,9 +226,9 @@ def detect_rule_format(path: Source) -> str:
     """Return the name of the format that a file of rules is in."""
     if os.fspath(path) == STDIO:
         return "rules"
-    by_ending = _format_of_ending(RULE_FORMATS, plain_suffix(path))
-    if by_ending is not None:
-        return by_ending
+    ending = plain_suffix(path)
+    if ending in _RULE_ENDINGS:
+        return _RULE_ENDINGS[ending]
     plain = Path(os.fspath(path).removesuffix(".gz"))
     if Path(path).is_dir() or (plain.name == "rules" and plain.with_name("predicates").exists()):
         return "mln-rules"
@@ -236,31 +239,11 @@ def detect_rule_format(path: Source) -> str:
 
 def detect_fact_format(path: Source) -> str | None:
     """Return the name of the format that a file or folder of facts is in, None where nothing tells."""
-    return _detect_folder_format(Path(path)) if Path(path).is_dir() else _detect_file_format(Path(path))
-
-
-def _detect_folder_format(folder: Path) -> str | None:
-    names = {file.name.removesuffix(".gz") for file in folder.iterdir()}
-    if {"predicates", "facts"} <= names:
-        return "mln-folder"
-    if {"objects.tsv", "relations.tsv"} <= names:
-        return "scenes"
-    if any(name.startswith("annotations_") and name.endswith(".json") for name in names):
-        return "vrd"
-    if names & {"training_data", "testing_data", "annotations"}:
-        return "funsd"
-    if any(file.suffix == ".train" for file in folder.iterdir()):
-        return "conll"
-    if split_files(folder, FACT_FORMATS["triples"].endings):
-        return "triples"
-    return "docred" if split_files(folder, (".json",)) else None
-
-
-def _detect_file_format(path: Path) -> str | None:
+    if Path(path).is_dir():
+        return _detect_folder_format(Path(path))
     ending = plain_suffix(path)
-    by_ending = _format_of_ending(FACT_FORMATS, ending)
-    if by_ending is not None:
-        return by_ending
+    if ending in _FACT_ENDINGS:
+        return _FACT_ENDINGS[ending]
     start = _read_start(path)
     if re.match(r'\s*\{[^\n]*"(predicate|declare|entity|closed)"\s*:', start):
         return "jsonl"
@@ -278,10 +261,21 @@ def _detect_file_format(path: Path) -> str | None:
     return "triples" if line else None
 
 
-def _format_of_ending(formats: dict[str, Format], ending: str) -> str | None:
-    """Return the readable format whose names end so; a .txt may hold anything."""
-    matching = (format.name for format in formats.values() if format.read is not None and ending in format.endings)
-    return None if ending == ".txt" else next(matching, None)
+def _detect_folder_format(folder: Path) -> str | None:
+    names = {file.name.removesuffix(".gz") for file in folder.iterdir()}
+    if {"predicates", "facts"} <= names:
+        return "mln-folder"
+    if {"objects.tsv", "relations.tsv"} <= names:
+        return "scenes"
+    if any(name.startswith("annotations_") and name.endswith(".json") for name in names):
+        return "vrd"
+    if names & {"training_data", "testing_data", "annotations"}:
+        return "funsd"
+    if any(file.suffix == ".train" for file in folder.iterdir()):
+        return "conll"
+    if split_files(folder, FACT_FORMATS["triples"].endings):
+        return "triples"
+    return "docred" if split_files(folder, (".json",)) else None
 
 
 def plain_suffix(path: Source) -> str:

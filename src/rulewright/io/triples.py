@@ -13,18 +13,16 @@ import io
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, Value
-from rulewright.data.facts import Column
 from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, ParseError
 from rulewright.files import STDIO, decode, file_error, read_bytes, write_text
-from rulewright.io.formats import refuse_all_but_true_facts, split_files
+from rulewright.io.formats import plain_suffix, refuse_all_but_true_facts, split_files
 from rulewright.logic import PredicateDeclaration
 
 ROLES = ("head", "relation", "tail", "world", "_")
@@ -40,16 +38,12 @@ _DELIMITERS = {".tsv": "\t", ".csv": ",", ".txt": None, ".tab": "\t"}
 _MISSING = "\x02"  # what DuckDB should read as NULL: nothing that a text holds
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
+    """What the columns of a file are. Fields may stand in double quotes; not in TSV, where a quote is a character."""
+
     delimiter: str
     roles: tuple[str, ...]
     header: bool
-
-    @property
-    def quoted(self) -> bool:
-        """Whether fields may stand in double quotes: in CSV they may, in TSV a quote is a character like any other."""
-        return self.delimiter != "\t"
 
 
 def read(
@@ -121,7 +115,7 @@ def write_scored(
 
 
 def _write_rows(rows: Sequence[tuple[str, ...]], path: str | os.PathLike[str], delimiter: str | None) -> None:
-    delimiter = delimiter or _delimiter_by_name(os.fspath(path)) or "\t"
+    delimiter = delimiter or _DELIMITERS.get(plain_suffix(path).lower()) or "\t"
     buffer = io.StringIO()
     if delimiter == "\t":
         for label in (label for row in rows for label in row[:3]):
@@ -158,25 +152,24 @@ def _plain_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield copy
 
 
-def _read_first_line(file: Path, name: str) -> str:
-    opener: Any = gzip.open if file.name.endswith(".gz") else open
-    try:
-        with opener(file, "rb") as opened:
-            for line in opened:
-                if line.strip():
-                    return decode(line, file=name).rstrip("\r\n")
-    except (OSError, EOFError) as error:
-        raise ParseError(f"not a complete gzip file: {error}", file=name) from None
-    raise ParseError("no facts: the file is empty", file=name)
-
-
 def _find_layout(
     file: Path, name: str, delimiter: str | None, columns: Sequence[str] | None, header: bool | None
 ) -> _Layout:
-    line = _read_first_line(file, name)
+    """Tell from the name and the first line what was not given."""
+    opener: Any = gzip.open if file.name.endswith(".gz") else open
+    try:
+        with opener(file, "rb") as opened:
+            line = decode(next((line for line in opened if line.strip()), b""), file=name).rstrip("\r\n")
+    except (OSError, EOFError) as error:
+        raise ParseError(f"not a complete gzip file: {error}", file=name) from None
+    if not line:
+        raise ParseError("no facts: the file is empty", file=name)
     if delimiter is None:
-        delimiter = _delimiter_by_name(name) or _likeliest_delimiter(line, name)
-    fields = _split_fields(line, delimiter)
+        delimiter = _DELIMITERS.get(plain_suffix(name).lower()) or _likeliest_delimiter(line, name)
+    fields = line.split(delimiter)
+    if delimiter != "\t":
+        with contextlib.suppress(csv.Error):
+            fields = next(csv.reader([line], delimiter=delimiter))
     roles = read_header(fields)
     if header is None:
         header = roles is not None
@@ -200,10 +193,6 @@ def _find_layout(
     return _Layout(delimiter, tuple(columns), header)
 
 
-def _delimiter_by_name(name: str) -> str | None:
-    return _DELIMITERS.get(Path(name.removesuffix(".gz")).suffix.lower())
-
-
 def _likeliest_delimiter(line: str, name: str) -> str:
     for delimiter in ("\t", ",", ";", "|", " "):
         if line.count(delimiter) >= 2:
@@ -213,14 +202,6 @@ def _likeliest_delimiter(line: str, name: str) -> str:
         file=name,
         line=1,
     )
-
-
-def _split_fields(line: str, delimiter: str) -> list[str]:
-    if delimiter == "\t":
-        return line.split("\t")
-    with contextlib.suppress(csv.Error):
-        return next(csv.reader([line], delimiter=delimiter))
-    return line.split(delimiter)
 
 
 def read_header(fields: Sequence[str]) -> tuple[str, ...] | None:
@@ -238,7 +219,7 @@ def _scan(connection: Any, file: Path, name: str, layout: _Layout, split_index: 
     if "world" in layout.roles:  # the same name in two worlds is two entities
         columns |= {role: f"{columns[role]} || '@' || {columns['world']}" for role in ("head", "tail")}
     selected = ", ".join(f"{column} AS {role}" for role, column in columns.items())
-    mark = "'\"'" if layout.quoted else "''"
+    mark = "'\"'" if layout.delimiter != "\t" else "''"
     statement = (
         f"CREATE TABLE raw_{split_index} AS SELECT {selected} FROM read_csv(?, columns = {fields}, "
         f"auto_detect = false, delim = ?, header = {str(layout.header).lower()}, quote = {mark}, escape = {mark}, "
@@ -261,7 +242,9 @@ def _scan(connection: Any, file: Path, name: str, layout: _Layout, split_index: 
 def _first_fault(file: Path, name: str, layout: _Layout) -> ParseError | None:
     """Read the file again, slowly, for the line and the reason of its first fault."""
     text = decode(read_bytes(file), file=name)
-    reader = csv.reader(io.StringIO(text), delimiter=layout.delimiter, strict=True) if layout.quoted else None
+    reader = None
+    if layout.delimiter != "\t":
+        reader = csv.reader(io.StringIO(text), delimiter=layout.delimiter, strict=True)
     number = 0
     try:
         for count, fields in enumerate(reader or (line.split("\t") for line in text.split("\n")), start=1):
@@ -310,22 +293,19 @@ def encode_triples(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
     """)
     bases = {}
     for split_index, split in enumerate(splits):
-        codes = connection.execute(f"SELECT fact FROM coded WHERE split = {split_index}").fetchnumpy()["fact"]
-        facts = _unpack_facts(np.asarray(codes), width)
-        repeated = len(codes) - len(facts)
-        bases[split] = KnowledgeBase(domains, predicates, {"ee": facts}, worlds=worlds, duplicates=repeated)
+        rows = connection.execute(f"SELECT fact FROM coded WHERE split = {split_index}").fetchnumpy()["fact"]
+        codes = np.asarray(rows)
+        codes.sort()
+        is_new = codes[1:] != codes[:-1]
+        if not is_new.all():
+            codes = codes[np.append(True, is_new)]
+        mask = (1 << width) - 1
+        relation, head, tail = codes >> (2 * width), (codes >> width) & mask, codes & mask
+        table = FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))
+        repeated = len(rows) - len(codes)
+        bases[split] = KnowledgeBase(domains, predicates, {"ee": table}, worlds=worlds, duplicates=repeated)
     main = bases.pop("")
     return main.with_splits(bases) if bases else main
-
-
-def _unpack_facts(facts: Column, width: int) -> FactTable:
-    facts.sort()
-    repeated = facts[1:] == facts[:-1]
-    if repeated.any():
-        facts = facts[np.concatenate([[True], ~repeated])]
-    mask = (1 << width) - 1
-    relation, head, tail = facts >> (2 * width), (facts >> width) & mask, facts & mask
-    return FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))
 
 
 def _find_worlds(connection: Any) -> tuple[list[str], Any]:

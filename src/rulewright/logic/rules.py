@@ -120,8 +120,9 @@ class Rule:
         >>> [[str(literal) for literal in literals] for literals in rule.alternatives()]
         [['a(X)', 'b(X)'], ['a(X)', '!c(X)']]
         """
-        if all(isinstance(part, Atom | Membership | Comparison) for part in self.body):
-            return (tuple(map(Literal, self.body)),)
+        positive = tuple(Literal(part) for part in self.body if isinstance(part, Atom | Membership | Comparison))
+        if len(positive) == len(self.body):
+            return (positive,)
         if prod(_count_alternatives(part, True) for part in self.body) > MAX_ALTERNATIVES:
             raise DataError(f"a body with more than {MAX_ALTERNATIVES} alternatives; split the rule")
         return _join_alternatives(_multiply_out(part, True) for part in self.body)

@@ -179,7 +179,7 @@ class And:
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2:
-            raise DataError(f"{type(self).__name__} needs at least two parts, got {len(self.parts)}")
+            raise DataError(f"And needs at least two parts, got {len(self.parts)}")
 
     __str__ = Variable.__str__
 
@@ -190,7 +190,10 @@ class Or:
 
     parts: tuple[Formula, ...]
 
-    __post_init__ = And.__post_init__
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2:
+            raise DataError(f"Or needs at least two parts, got {len(self.parts)}")
+
     __str__ = Variable.__str__
 
 
