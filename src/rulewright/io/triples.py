@@ -301,9 +301,9 @@ def encode_triples(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
             codes = codes[np.append(True, is_new)]
         mask = (1 << width) - 1
         relation, head, tail = codes >> (2 * width), (codes >> width) & mask, codes & mask
-        table = FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))
+        facts = FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))
         repeated = len(rows) - len(codes)
-        bases[split] = KnowledgeBase(domains, predicates, {"ee": table}, worlds=worlds, duplicates=repeated)
+        bases[split] = KnowledgeBase(domains, predicates, {"ee": facts}, worlds=worlds, duplicates=repeated)
     main = bases.pop("")
     return main.with_splits(bases) if bases else main
 
