@@ -2,7 +2,7 @@
 
 - `terms`: variables, symbols, numbers, atoms and the formulas built from them
 - `rules`: statements: rules, weighted formulas, templates, declarations; `ruleset`: what a ``.rules`` file holds
-- `lexer`, `parser` (by ``grammar.lark``): text to values; `printer`: values to text
+- `parser` (by ``grammar.lark``): text to values; `printer`: values to text
 - `chain`: rules whose body is a path; steps and paths by name and by index
 - `clauses`: formulas as clauses, unification; `compare`: substitution, standard form, subsumption
 - `english`, `latex`: statements for people and for papers

@@ -1,23 +1,153 @@
-"""Text to rules: the whole rule language, with errors that say where, what was found and what was expected."""
+"""Text to rules: the whole rule language, with errors that say where, what was found and what was expected.
+
+A text is cut into statements and tokens by regular expressions, made of the terminals of the grammar.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import lru_cache
+from importlib.resources import files
 from itertools import count
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from lark import Token
+from lark import Lark, Token
 from lark.exceptions import UnexpectedToken
+from lark.lexer import PatternStr
 
 from rulewright.errors import DataError, ParseError
-from rulewright.logic import lexer
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
-from rulewright.logic.lexer import BAD, NUMBER_DIGITS, grammar, token_type
 from rulewright.logic.ruleset import RuleSet, Usage
+
+BAD = "BAD"
+"""The type of a token that no terminal of the grammar describes, and of numbers out of range."""
+
+NUMBER_DIGITS = 400
+"""The greatest length of a number."""
+
+# A quote that is not closed on its line, or holds an unknown escape, is one bad token too: were it skipped character
+# by character, a long line of such quotes would be searched again from each of them.
+_QUOTE = r"'(?:[^'\\\n]|\\.)*+'?"
+_COMMENT = r"%[^\n]*"
+_SKIPPED = re.compile(rf"(?:\s+|{_COMMENT})*+")
+_UP_TO_STOP = re.compile(rf"(?:[^'%.]++|{_QUOTE}|{_COMMENT}|\.(?!\s|%|\Z))*+\.?")
+_BRACE = re.compile(rf"{_QUOTE}|{_COMMENT}|[{{}}]")
+
+
+class Grammar(NamedTuple):
+    """The grammar as lark reads it, and what the scanner needs of its terminals."""
+
+    lark: Lark
+    fixed: dict[str, str]
+    """The terminals with one spelling: text → name."""
+    patterns: dict[str, re.Pattern[str]]
+    """The other terminals: name → what matches them."""
+    token: re.Pattern[str]
+    """Matches one token, as its group 1, and the white space and comments behind it."""
+
+
+@lru_cache(maxsize=1)
+def grammar() -> Grammar:
+    """Return the grammar, read on first use."""
+    source = files("rulewright.logic").joinpath("grammar.lark").read_text(encoding="utf-8")
+    starts = ["statement", "formula", "unit"]
+    lark = Lark(source, parser="lalr", lexer="basic", start=starts, maybe_placeholders=True)
+    terminals = [terminal for terminal in lark.terminals if terminal.name not in lark.ignore_tokens]
+    fixed = {
+        terminal.pattern.value: terminal.name for terminal in terminals if isinstance(terminal.pattern, PatternStr)
+    }
+    patterns = {
+        terminal.name: re.compile(terminal.pattern.to_regexp())
+        for terminal in terminals
+        if terminal.pattern.value not in fixed
+    }
+    signs = sorted((text for text in fixed if not text.isalpha()), key=len, reverse=True)
+    alternatives = [
+        *(re.escape(sign) for sign in signs if len(sign) > 1),  # "<=>" before the comparison "<="
+        *(pattern.pattern for pattern in patterns.values()),
+        *(re.escape(sign) for sign in signs if len(sign) == 1),  # "!" after the comparison "!="
+        *(_QUOTE, r"\w+", r"(?s:\.?.)"),  # what no terminal describes
+    ]
+    return Grammar(lark, fixed, patterns, re.compile(f"({'|'.join(alternatives)}){_SKIPPED.pattern}"))
+
+
+@lru_cache(maxsize=1 << 16)
+def token_type(token: str) -> str:
+    """Return the name of the terminal that a token is, or `BAD`.
+
+    >>> [token_type(token) for token in ("in", "inner", "Inner", "'in'", "3.5", "$")]
+    ['IN', 'WORD', 'VARIABLE', 'QUOTED', 'NUMBER', 'BAD']
+    """
+    _, fixed, patterns, _ = grammar()
+    if token in fixed:
+        return fixed[token]
+    name = next((name for name, pattern in patterns.items() if pattern.fullmatch(token)), BAD)
+    in_range = name != "NUMBER" or (len(token) <= NUMBER_DIGITS and math.isfinite(float(token)))
+    return name if in_range else BAD
+
+
+def split_tokens(text: str, begin: int, end: int) -> list[str]:
+    """Return the tokens of a part of a text; it must not start with white space or a comment.
+
+    >>> split_tokens("p(X) :- q(X, 0.5).", 0, 18)
+    ['p', '(', 'X', ')', ':-', 'q', '(', 'X', ',', '0.5', ')', '.']
+    """
+    tokens: list[str] = grammar().token.findall(text, begin, end)
+    return tokens
+
+
+def token_span(text: str, begin: int, end: int, position: int) -> tuple[int, int]:
+    """Return where in the text the token at a position of `split_tokens` stands; past the last one, where that ends."""
+    last = begin
+    for index, match in enumerate(grammar().token.finditer(text, begin, end)):
+        if index == position:
+            return match.span(1)
+        last = match.end(1)
+    return last, last
+
+
+def split_statements(text: str) -> Iterator[tuple[int, int]]:
+    r"""Cut a text at its full stops into (begin, end); an annotation belongs to the statement before it.
+
+    >>> text = "p(X) :- q(X, 0.5). @{n: 3}  % why\nhard r(X)."
+    >>> [text[begin:end] for begin, end in split_statements(text)]
+    ['p(X) :- q(X, 0.5). @{n: 3}', 'hard r(X).']
+    """
+    begin = skip_space(text, 0)
+    while begin < len(text):
+        statement = _UP_TO_STOP.match(text, begin)
+        end = statement.end() if statement else begin
+        next_begin = skip_space(text, end)
+        if text.startswith("@", next_begin):
+            end = _skip_braces(text, next_begin)
+            next_begin = skip_space(text, end)
+        yield begin, end
+        begin = next_begin
+
+
+def skip_space(text: str, position: int) -> int:
+    """Return the next position that is neither white space nor comment."""
+    skipped = _SKIPPED.match(text, position)
+    return skipped.end() if skipped else position
+
+
+def _skip_braces(text: str, position: int) -> int:
+    depth = 0
+    for match in _BRACE.finditer(text, position):
+        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if match.group() == "}" and depth <= 0:
+            return match.end()
+    return len(text)
+
+
+def line_and_column(text: str, position: int) -> tuple[int, int]:
+    """Return a position as line and column, both from 1."""
+    return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+
 
 _WORDS = {
     "_STOP": "'.'",
@@ -328,28 +458,28 @@ class _Source(NamedTuple):
     file: str | None = None
 
     def error(self, message: str, position: int) -> ParseError:
-        line, column = lexer.line_and_column(self.text, position)
+        line, column = line_and_column(self.text, position)
         return ParseError(message, file=self.file, line=line, column=column)
 
     def value(self, start: str, begin: int, end: int, words: list[str] | None = None) -> Any:
         """Build what ``start`` makes of a part of the text, or of ``words`` in place of its tokens."""
-        words = lexer.split_tokens(self.text, begin, end) if words is None else words
+        words = split_tokens(self.text, begin, end) if words is None else words
         try:
             build = _plan(start, tuple(map(token_type, words)))
             return build(_name_anonymous(words) if "_" in words else words)
         except _UnexpectedError as error:
-            at, after = lexer.token_span(self.text, begin, end, error.position)
+            at, after = token_span(self.text, begin, end, error.position)
             raise self.error(describe_mismatch(self.text[at:after], error.expected), at) from None
         except DataError as error:
             raise self.error(str(error), begin) from None
 
     def statement(self, classes: Any, wanted: str) -> Any:
         """Build the only statement of the text; its full stop may be missing."""
-        spans = list(lexer.split_statements(self.text))
+        spans = list(split_statements(self.text))
         if len(spans) != 1:
             raise self.error(f"expected {wanted}, got {len(spans)} statements", spans[1][0] if spans else 0)
         ((begin, end),) = spans
-        words = lexer.split_tokens(self.text, begin, end)
+        words = split_tokens(self.text, begin, end)
         value = self.value("statement", begin, end, words if "." in words else [*words, "."])
         if not isinstance(value, classes):
             raise self.error(f"expected {wanted}, got {shorten(self.text[begin:end], 60)}", begin)
@@ -357,8 +487,8 @@ class _Source(NamedTuple):
 
     def whole(self, start: str) -> Any:
         """Build what ``start`` makes of the whole text, whether or not it ends with a full stop."""
-        begin, end = lexer.skip_space(self.text, 0), len(self.text)
-        words = lexer.split_tokens(self.text, begin, end)
+        begin, end = skip_space(self.text, 0), len(self.text)
+        words = split_tokens(self.text, begin, end)
         return self.value(start, begin, end, words[:-1] if words[-1:] == ["."] else words)
 
 
@@ -384,7 +514,7 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     declared: list[tuple[int, r.PredicateDeclaration]] = []
     stated: list[tuple[int, r.Statement]] = []
     closed: list[str] = []
-    for begin, end in lexer.split_statements(source.text):
+    for begin, end in split_statements(source.text):
         value = source.value("statement", begin, end)
         if isinstance(value, r.PredicateDeclaration):
             declared.append((begin, value))

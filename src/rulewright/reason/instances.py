@@ -253,7 +253,8 @@ class InstanceFinder:
             for bound, derivation, facts in zip(bounds, derivations, premises, strict=True):
                 yield Instance(bound, derivation, facts, (True,) * len(atoms), (1.0,) * len(atoms))
             return
-        join = self._join(batch, key, *head)
+        join = self.join(batch, key)
+        assert join is not None
         aliases = range(1, len(atoms) + 1)
         score = " * ".join(["r.s", *(f"t{alias}.s" for alias in aliases if self._uses_chained)])
         columns = [f"{score} AS s", "r.d AS d", *self.fact_columns(atoms)]
@@ -274,11 +275,9 @@ class InstanceFinder:
     def join(self, batch: RuleBatch, key: FactKey) -> Join | None:
         """Join a batch with all facts, its head being the fact; None where its head cannot be that."""
         head = self._bind_head(batch, key)
-        return None if head is None else self._join(batch, key, *head)
-
-    def _join(
-        self, batch: RuleBatch, key: FactKey, given: dict[Variable, tuple[str, str]], fixed: dict[str, int]
-    ) -> Join:
+        if head is None:
+            return None
+        given, fixed = head
         table = all_facts_table if self._uses_chained else table_name
         join = batch.join(self.program.kb, [table] * len(positive_atoms(batch.body)), table, given)
         join.conditions += [f"r.{name} = {value}" for name, value in fixed.items()]

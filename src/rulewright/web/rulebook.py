@@ -17,7 +17,8 @@ from rulewright.errors import DataError, FileError, ParseError, unknown_name
 from rulewright.files import read_text, write_text
 from rulewright.io import read_rules
 from rulewright.io.formats import detect_rule_format
-from rulewright.logic import Rule, RuleSet, Statement, lexer, parse_rules, parse_statement
+from rulewright.logic import Rule, RuleSet, Statement, parse_rules, parse_statement
+from rulewright.logic.parser import split_statements
 from rulewright.logic.ruleset import Usage
 
 OFF = "%off "
@@ -214,7 +215,7 @@ def _cut_text(text: str, rules: RuleSet) -> Iterator[str | Entry]:
     """Cut a text into statements and what stands between them."""
     statements = iter(rules.statements)
     position = 0
-    for begin, end in lexer.split_statements(text):
+    for begin, end in split_statements(text):
         if _DECLARATION.match(text, begin):
             continue
         yield from _cut_comments(text[position:begin])
@@ -255,7 +256,7 @@ def _read_off_block(block: str) -> list[str | Entry]:
         statements = parse_rules(block).statements
     except DataError:
         return []
-    spans = [*lexer.split_statements(block)]
+    spans = [*split_statements(block)]
     if len(spans) != len(statements) or (spans and block[: spans[0][0]].strip()):
         return []
     pieces: list[str | Entry] = []
