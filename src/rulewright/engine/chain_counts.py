@@ -115,25 +115,21 @@ def body_counts(length: int, *, sample: Sample | None = None) -> str:
 
 def loop_counts(length: int, *, sample: Sample | None = None) -> str:
     """Count the groundings of every body of two relations or more that end where they began: columns p0 … and ``n``."""
-    names, first = _STEPS[length], f"WITH {_TWO_STEPS} "
-    if length == 2:
-        first = ""
-        select = (
-            "SELECT a.p AS p0, b.p AS p1, a.a0 AS x, 1 AS n FROM edge AS a "
-            "JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = a.a0"
-        )
-    elif length == 3:
-        select = (
-            "SELECT t.p0 AS p0, t.p1 AS p1, e.p AS p2, t.x AS x, t.n AS n "
-            "FROM twostep AS t JOIN edge AS e ON e.a0 = t.m AND e.a1 = t.x"
-        )
-    else:
-        select = (
-            "SELECT t.p0 AS p0, t.p1 AS p1, s.p0 AS p2, s.p1 AS p3, t.x AS x, t.n * s.n AS n "
-            "FROM twostep AS t JOIN twostep AS s ON s.x = t.m AND s.m = t.x"
-        )
+    columns, joined = {
+        2: ("a.p AS p0, b.p AS p1, a.a0 AS x, 1 AS n", "edge AS a JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = a.a0"),
+        3: (
+            "t.p0 AS p0, t.p1 AS p1, e.p AS p2, t.x AS x, t.n AS n",
+            "twostep AS t JOIN edge AS e ON e.a0 = t.m AND e.a1 = t.x",
+        ),
+        4: (
+            "t.p0 AS p0, t.p1 AS p1, s.p0 AS p2, s.p1 AS p3, t.x AS x, t.n * s.n AS n",
+            "twostep AS t JOIN twostep AS s ON s.x = t.m AND s.m = t.x",
+        ),
+    }[length]
+    names, first = _STEPS[length], f"WITH {_TWO_STEPS} " if length > 2 else ""
     where = f" WHERE {sample.of('x')}" if sample else ""
-    return f"{first}SELECT {names}, {_SUM} AS n FROM ({select}) AS loops{where} GROUP BY {names}"
+    inner = f"SELECT {columns} FROM {joined}"
+    return f"{first}SELECT {names}, {_SUM} AS n FROM ({inner}) AS loops{where} GROUP BY {names}"
 
 
 def support_counts(

@@ -262,10 +262,10 @@ class _Product:
     orders: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     bounds: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     is_elementwise: bool
-    summed: tuple[int, ...] = ()
-    n_both: int = 0
-    outer: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    result_order: tuple[int, ...] | None = None
+    summed: tuple[int, ...]
+    n_both: int
+    outer: tuple[tuple[int, ...], tuple[int, ...]] | None
+    result_order: tuple[int, ...] | None
 
     def multiply(self, one: Tensor, other: Tensor) -> Tensor:
         tensors = (other, one) if self.is_swapped else (one, other)
@@ -307,16 +307,16 @@ def _plan_product(one: tuple[int, ...], other: tuple[int, ...], result: tuple[in
         orders.append(None if order == tuple(range(len(order))) else order)
         is_plain = all(len(group) == 1 for group in own_groups)
         bounds.append(None if is_plain else (0, *accumulate(len(group) for group in own_groups)))
-    views = is_swapped, (orders[0], orders[1]), (bounds[0], bounds[1])
-    if is_elementwise:
-        return _Product(labels, *views, True, tuple(range(len(result), len(result) + len(summed))))
-    outer = tuple(one.index(label) for label in left), tuple(other.index(label) for label in right)
     dims = (*both, *left, *right)
     order = tuple(dims.index(label) for label in result)
+    outer = tuple(one.index(label) for label in left), tuple(other.index(label) for label in right)
     return _Product(
         labels,
-        *views,
-        False,
+        is_swapped,
+        (orders[0], orders[1]),
+        (bounds[0], bounds[1]),
+        is_elementwise,
+        summed=tuple(range(len(result), len(result) + len(summed))),
         n_both=len(both),
         outer=None if len(left) == len(right) == 1 else outer,
         result_order=None if order == tuple(range(len(order))) else order,

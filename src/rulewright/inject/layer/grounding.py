@@ -83,31 +83,28 @@ def infer_declarations(
     """
     known = {declaration.name: declaration for declaration in declared}
     arities = {declaration.name: declaration.arity for declaration in known.values()}
-    parents: dict[Argument, Argument] = {}  # arguments of one type have one root
-    types: dict[Argument, str] = {}  # of the roots whose type is declared
-    first: dict[str, Argument] = {}
+    groups: dict[Argument, list[Argument]] = {}  # the arguments of one type, named by the first of them
+    types: dict[Argument, str] = {}  # by first argument, where declared
+    declared_groups: dict[str, list[Argument]] = {}
     for declaration in known.values():
         for position, type_name in enumerate(declaration.types):
-            argument = (declaration.name, position)
-            parents[argument] = first.setdefault(type_name, argument)
-            types[first[type_name]] = type_name
-
-    def find_root(argument: Argument) -> Argument:
-        parent = parents.setdefault(argument, argument)
-        if parent != argument:
-            parent = parents[argument] = find_root(parent)
-        return parent
+            group = groups[declaration.name, position] = declared_groups.setdefault(type_name, [])
+            group.append((declaration.name, position))
+            types[group[0]] = type_name
 
     def join(one: Argument, other: Argument, formula: Formula) -> None:
-        left, right = find_root(one), find_root(other)
-        if left != right and left in types and right in types:
+        left, right = groups[one], groups[other]
+        if left is right:
+            return
+        if left[0] in types and right[0] in types:
             raise DataError(
-                f"argument {one[1] + 1} of {one[0]} is a {types[left]} and argument {other[1] + 1} of {other[0]} "
-                f"a {types[right]}, but a variable stands for both in: {formula}"
+                f"argument {one[1] + 1} of {one[0]} is a {types[left[0]]} and argument {other[1] + 1} of {other[0]} "
+                f"a {types[right[0]]}, but a variable stands for both in: {formula}"
             )
-        if right in types:
+        if right[0] in types:
             left, right = right, left
-        parents[right] = left
+        left += right
+        groups.update(dict.fromkeys(right, left))
 
     for formula in formulas:
         occurrences: dict[Variable, Argument] = {}
@@ -121,23 +118,21 @@ def infer_declarations(
                 raise DataError(f"{name} is multi-class; declare its classes in order: predicate {name}(…) in {{…}}.")
             arities.setdefault(name, len(unit.args))
             for position, term in enumerate(unit.args):
-                find_root((name, position))
+                groups.setdefault((name, position), [(name, position)])
                 if isinstance(term, Variable):
                     join(occurrences.setdefault(term, (name, position)), (name, position), formula)
         for comparison in comparisons:
-            sides = [
-                occurrences[term] for term in comparison.args if isinstance(term, Variable) and term in occurrences
-            ]
+            sides = [occurrences[term] for term in comparison.args if term in occurrences]
             if len(sides) == 2 and comparison.operator in ("=", "!="):
                 join(sides[0], sides[1], formula)
-    undeclared = list(dict.fromkeys(root for root in map(find_root, parents) if root not in types))
+    undeclared = list(dict.fromkeys(group[0] for group in groups.values() if group[0] not in types))
     if len(undeclared) == 1 and ENTITY not in types.values():
         types[undeclared[0]] = ENTITY
     else:
         types |= {(name, position): f"{name}/{position + 1}" for name, position in undeclared}
     return {
         name: known.get(name)
-        or PredicateDeclaration(name, tuple(types[find_root((name, position))] for position in range(arity)))
+        or PredicateDeclaration(name, tuple(types[groups[name, position][0]] for position in range(arity)))
         for name, arity in arities.items()
     }
 
