@@ -196,14 +196,12 @@ class Join:
 
     def _check_type(self, variable: Variable, type_name: str, unit: Unit) -> None:
         known = self.types[variable]
-        if not type_name or not known:  # a predicate variable ranges over predicates of all entity types
-            if NUMBER_TYPE in (type_name, known):
-                raise DataError(
-                    f"{variable} has type {known or 'entity'} elsewhere and type {type_name or 'entity'} in {unit}"
-                )
-            self.types[variable] = known or type_name
-        elif known != type_name:
-            raise DataError(f"{variable} has type {known} elsewhere and type {type_name} in {unit}")
+        is_open = not type_name or not known  # a predicate variable ranges over predicates of all entity types
+        if known != type_name and (not is_open or NUMBER_TYPE in (type_name, known)):
+            raise DataError(
+                f"{variable} has type {known or 'entity'} elsewhere and type {type_name or 'entity'} in {unit}"
+            )
+        self.types[variable] = known or type_name
 
     def _entity_indices(self, term: Term, type_name: str) -> list[int]:
         """Return the entities a symbol can stand for: one where the type is known, maybe several where it is not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -30,9 +30,8 @@ from rulewright.logic import (
     Step,
     Variable,
     count_steps,
-    decode_path,
     encode_step,
-    path_atoms,
+    is_inverse,
     step_relation,
     subsumes,
 )
@@ -296,7 +295,10 @@ class RuleMiner(Learner):
         columns = {name: column.tolist() for name, column in counts.items()}
         steps = [columns[f"p{position}"] for position in range(length)]
         atoms = [
-            {step: path_atoms(decode_path((step,), relations), *pair)[0] for step in set(column)}
+            {
+                step: Atom(relations[step_relation(step)], pair[::-1] if is_inverse(step) else pair)
+                for step in set(column)
+            }
             for column, pair in zip(steps, pairwise(variables), strict=True)
         ]
         paths = zip(*steps, strict=True)
@@ -364,17 +366,18 @@ def drop_redundant(rules: Sequence[Rule]) -> list[Rule]:
         if chain is not None and chain.is_closed:
             conclusions.setdefault(chain.steps, []).append((Step(chain.head), rule.confidence))
             conclusions.setdefault(chain.mirror(), []).append((Step(chain.head, True), rule.confidence))
-    return [rule for rule in rules if not _is_subsumed(rule, rules) and not _is_composed(rule, conclusions)]
-
-
-def _is_subsumed(rule: Rule, rules: Iterable[Rule]) -> bool:
-    return any(
-        other.head.predicate == rule.head.predicate
-        and len(other.body) < len(rule.body)
-        and other.confidence >= rule.confidence
-        and subsumes(other, rule)
-        for other in rules
-    )
+    kept = []
+    for rule in rules:
+        is_subsumed = any(
+            other.head.predicate == rule.head.predicate
+            and len(other.body) < len(rule.body)
+            and other.confidence >= rule.confidence
+            and subsumes(other, rule)
+            for other in rules
+        )
+        if not is_subsumed and not _is_composed(rule, conclusions):
+            kept.append(rule)
+    return kept
 
 
 def _is_composed(rule: Rule, conclusions: Mapping[tuple[Step, ...], Sequence[tuple[Step, float]]]) -> bool:
