@@ -67,16 +67,12 @@ class ForwardChaining:
 
     def run(self) -> None:
         """Chain all strata."""
-        for fact_signature in self._heads:
-            self._create(
-                f"given_{fact_signature}", f"{declare_columns(fact_signature)}, n INTEGER, s DOUBLE, k INTEGER"
-            )
+        for head in self._heads:
+            self._create(f"given_{head}", f"{declare_columns(head)}, n INTEGER, s DOUBLE, k INTEGER")
         if self._keeps_facts:
-            for fact_signature in sorted(
-                {signature(declaration) for declaration in self.program.kb.predicates.values()}
-            ):
-                self._create(seen_table(fact_signature), f"{declare_columns(fact_signature)}, s DOUBLE")
-                self._create(delta_table(fact_signature), f"{declare_columns(fact_signature)}, s DOUBLE")
+            for fact_signature in sorted(set(map(signature, self.program.kb.predicates.values()))):
+                for table in (seen_table(fact_signature), delta_table(fact_signature)):
+                    self._create(table, f"{declare_columns(fact_signature)}, s DOUBLE")
                 known = f"SELECT {_fact_columns(fact_signature)}, 1.0 FROM {table_name(fact_signature)}"
                 self.engine.run(f"INSERT INTO {seen_table(fact_signature)} {known}")
         for stratum in self._strata:
@@ -161,10 +157,7 @@ class ForwardChaining:
 
     def _conditions_of_news(self, fact_signature: str) -> list[str]:
         """Return the conditions for an instance to say something new: its head is not known, nor observed false."""
-        decided = [
-            "p",
-            *argument_columns(fact_signature.removesuffix("c")),
-        ]  # whatever its class, an atom with a class is known
+        decided = ["p", *argument_columns(fact_signature.removesuffix("c"))]  # an atom with any class is known
         conditions = [
             _is_absent(table_name(fact_signature, truth=truth), decided)
             for truth in (True, False)
@@ -189,9 +182,8 @@ class ForwardChaining:
         combined = "MAX(s)" if self.aggregation == "max" else noisy_or
         for fact_signature in self._heads:
             key, delta = _fact_columns(fact_signature), delta_table(fact_signature)
-            rules = (
-                f"SELECT {key}, n, MAX(s) AS s FROM given_{fact_signature} WHERE k = {self.rounds} GROUP BY {key}, n"
-            )
+            new = f"given_{fact_signature} WHERE k = {self.rounds}"
+            rules = f"SELECT {key}, n, MAX(s) AS s FROM {new} GROUP BY {key}, n"
             facts = f"SELECT {key}, {combined} AS s FROM ({rules}) AS given GROUP BY {key}"
             better = _is_absent(seen_table(fact_signature), ["p", *argument_columns(fact_signature)], "o.s >= fresh.s")
             self.engine.run(f"DELETE FROM {delta}")
@@ -205,19 +197,13 @@ class ForwardChaining:
 
     def _count_facts(self) -> int:
         """Return the number of new facts so far."""
-        facts = (
-            f"SELECT DISTINCT {_fact_columns(fact_signature)} FROM given_{fact_signature}"
-            for fact_signature in self._heads
-        )
+        facts = (f"SELECT DISTINCT {_fact_columns(head)} FROM given_{head}" for head in self._heads)
         return sum(self._count(f"({rows}) AS facts") for rows in facts)
 
     def given(self) -> Iterator[tuple[str, dict[str, Column]]]:
         """Yield for each signature all that was given, in order of facts and sources."""
-        for fact_signature in self._heads:
-            yield (
-                fact_signature,
-                self.engine.run(f"SELECT * FROM given_{fact_signature} ORDER BY {_fact_columns(fact_signature)}, n"),
-            )
+        for head in self._heads:
+            yield head, self.engine.run(f"SELECT * FROM given_{head} ORDER BY {_fact_columns(head)}, n")
 
     def count_broken(self, constraint: IntegrityConstraint) -> int:
         """Count the groundings of all facts that break a constraint."""

@@ -195,15 +195,11 @@ def _fill_in(body: Sequence[Literal], units: Iterable[Head], facts: Iterable[Hea
         for term, value in zip(unit.args, fact.args, strict=True)
         if isinstance(term, Variable)
     }
-    return [
-        substitute(
-            literal.unit.opposite()
-            if isinstance(literal.unit, Comparison) and not literal.positive
-            else literal.formula(),
-            values,
-        )
-        for literal in body
-    ]
+    formulas = (
+        part.unit.opposite() if isinstance(part.unit, Comparison) and not part.positive else part.formula()
+        for part in body
+    )
+    return [substitute(formula, values) for formula in formulas]
 
 
 MAX_PROOFS = 1_000

@@ -124,13 +124,9 @@ def add_new_predicates(kb: KnowledgeBase, rules: RuleSet, derivations: Sequence[
     new = [declaration for name, declaration in declared.items() if name not in kb.predicates]
     if not new:
         return kb
+    predicates = [*kb.predicates.values(), *new]
     return KnowledgeBase(
-        kb.domains,
-        [*kb.predicates.values(), *new],
-        kb.tables(),
-        kb.tables(truth=False),
-        closed=kb.closed,
-        worlds=kb.worlds,
+        kb.domains, predicates, kb.tables(), kb.tables(truth=False), closed=kb.closed, worlds=kb.worlds
     )
 
 
