@@ -25,6 +25,7 @@ from rulewright.errors import DataError
 Scores = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Ties = Literal["mean", "optimistic", "pessimistic"]
+TIES = OneOf("mean", "optimistic", "pessimistic")
 HITS = (1, 3, 10)
 USUAL_MEMORY = 2**29
 """How many bytes the scores of one block of queries may take."""
@@ -167,7 +168,7 @@ def evaluate_ranking(
     pairs ranked together, for small sets: it holds all their scores. ``memory_limit`` bounds the scores of one block of
     queries, 512 MiB by default.
     """
-    check_parameter("ties", ties, OneOf("mean", "optimistic", "pessimistic"))
+    check_parameter("ties", ties, TIES)
     queries = kb.split(split) if isinstance(split, str) else split
     facts = queries.tables().get("ee")
     if facts is None or len(facts) == 0:
@@ -181,14 +182,15 @@ def evaluate_ranking(
     pooled: list[tuple[Scores, Mask]] = []
     done = 0
     for name, declaration in kb.predicates.items():
-        if signature(declaration) != "ee" or not queries.count(name):
+        if signature(declaration) != "ee" or (relations is not None and name not in relations):
             continue
-        if relations is not None and name not in relations:
+        posed = [column.astype(np.int64) for column in queries.columns(name)]
+        if len(posed[0]) == 0:
             continue
         for inverse in (False, True):
             near, far = (1, 0) if inverse else (0, 1)
             domain = kb.domains[declaration.types[far]]
-            asked, answers = (queries.columns(name)[side].astype(np.int64) for side in (near, far))
+            asked, answers = posed[near], posed[far]
             pairs = [np.concatenate([base.columns(name)[side] for base in bases]) for side in (near, far)]
             known_asked, known_answers = np.unique(np.stack(pairs).astype(np.int64), axis=1)
             order = np.argsort(asked, kind="stable")

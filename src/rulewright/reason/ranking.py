@@ -163,7 +163,9 @@ def read_rows(statements: Iterable[Statement], kb: KnowledgeBase, *, weighted: b
         if chain.end is not None:
             last = chain.steps[-1]
             end = kb.domains[kb.predicate(last.relation).types[0 if last.inverse else 1]].index_of(chain.end.name)
-        ways = _read_ways(statement) if weighted and chain.is_closed else ""
+        ways = str(statement.annotations.get("ways", "once")) if weighted and chain.is_closed else ""
+        if weighted and chain.is_closed and ways not in WAYS:
+            raise DataError(f"ways must be one of {', '.join(WAYS)}, got {ways!r}: {statement}")
         for inverse, walked, form, weight in zip(
             (False, True), (path, backward_path), forms, _read_weights(statement, weighted, sign), strict=True
         ):
@@ -187,13 +189,6 @@ def _split(statement: Source, weighted: bool) -> tuple[Atom, Sequence[Formula], 
             case Atom() as head:
                 return head, (), 1.0
     raise DataError(f"ranking takes chain rules, got: {statement}")
-
-
-def _read_ways(statement: Source) -> str:
-    ways = str(statement.annotations.get("ways", "once"))
-    if ways not in WAYS:
-        raise DataError(f"ways must be one of {', '.join(WAYS)}, got {ways!r}: {statement}")
-    return ways
 
 
 def _read_weights(statement: Source, weighted: bool, sign: float) -> tuple[float, float]:

@@ -165,19 +165,19 @@ class PathMixture(Learner):
         relations = [name for name, predicate in kb.predicates.items() if signature(predicate) == "ee"]
         if not relations:
             raise DataError("no predicate has two entities as arguments, so there are no paths to learn from")
-        for name in self.targets or ():
-            find_relation(kb, name)
-            if kb.count(name) == 0:
-                raise DataError(f"{name} has no facts, so there is nothing to learn it from")
+        wanted = relations if self.targets is None else self.targets
+        queries = [
+            (name, encode_step(find_relation(kb, name), inverse)) for name in wanted for inverse in (False, True)
+        ]
         graph = Graph(kb)
+        for name, step in queries:
+            if self.targets is not None and len(graph.edges(step)[0]) == 0:
+                raise DataError(f"{name} has no facts, so there is nothing to learn it from")
         valid = Graph(kb.splits["valid"]) if "valid" in kb.splits else None
         given = None if self.paths is None else _mirror_given_paths(kb, self.paths)
         saved = None if self.folder is None else SavedTargets(self.folder, kb, self, given)
         learned: dict[int, Target] = {}
-        wanted = relations if self.targets is None else self.targets
-        chosen = [(name, inverse) for name in wanted for inverse in (False, True)]
-        for done, (name, inverse) in enumerate(chosen):
-            step = encode_step(kb.predicate_index(name), inverse)
+        for done, (name, step) in enumerate(queries, 1):
             target = None if saved is None else saved.load(step)
             if target is None:
                 target = learn_target(self, graph, step, valid, None if given is None else given[step])
@@ -186,7 +186,7 @@ class PathMixture(Learner):
             if target is not None:
                 learned[step] = target
             if self.progress is not None:
-                self.progress(f"learning {name}", done + 1, len(chosen))
+                self.progress(f"learning {name}", done, len(queries))
         self.learned_ = share_weights(learned, self.shared) if self.shared else learned
         self.ranker_ = RuleRanker(kb, {step: (target.table, target.weights) for step, target in self.learned_.items()})
         self._kb = kb

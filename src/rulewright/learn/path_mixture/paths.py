@@ -214,17 +214,16 @@ def _count_all_walks(graph: Graph, heads: Ids, paths: Sequence[Path]) -> Floats:
     """
     arrived: dict[Path, Floats] = {(): np.bincount(heads, minlength=graph.entities).astype(np.float64)}
     onward: dict[Path, Floats] = {(): np.ones(graph.entities)}
-    counts = np.zeros(len(paths))
-    for row, path in enumerate(paths):
-        half = (len(path) + 1) // 2
-        for stop in range(1, half + 1):
-            if path[:stop] not in arrived:
-                arrived[path[:stop]] = graph.adjacency(invert_step(path[stop - 1])) @ arrived[path[: stop - 1]]
-        for start in reversed(range(half, len(path))):
-            if path[start:] not in onward:
-                onward[path[start:]] = graph.adjacency(path[start]) @ onward[path[start + 1 :]]
-        counts[row] = arrived[path[:half]] @ onward[path[half:]]
-    return counts
+    halves = [(path[: (len(path) + 1) // 2], path[(len(path) + 1) // 2 :]) for path in paths]
+    for first in dict.fromkeys(first for first, _ in halves):
+        for stop in range(1, len(first) + 1):
+            if first[:stop] not in arrived:
+                arrived[first[:stop]] = graph.adjacency(invert_step(first[stop - 1])) @ arrived[first[: stop - 1]]
+    for last in dict.fromkeys(last for _, last in halves):
+        for start in reversed(range(len(last))):
+            if last[start:] not in onward:
+                onward[last[start:]] = graph.adjacency(last[start]) @ onward[last[start + 1 :]]
+    return np.array([arrived[first] @ onward[last] for first, last in halves])
 
 
 def count_constant_rules(

@@ -166,7 +166,7 @@ def build_examples(
     silent ones.
     """
     (entity, answer), entities, count = facts, evidence.graph.entities, len(facts[0])
-    n_paths = len(evidence.table) - len(counted.support)
+    n_paths = len(first_weights) - len(counted.support)
     width = n_paths + _FAMILIES * (len(_BINS) + 1)
     other_row, known = match_sorted(entity, truth[0])
     others = truth[1][known]
