@@ -281,17 +281,19 @@ def join_by_index(
     chosen = batch.columns["h"] == predicate
     for name, value in fixed.items():
         chosen = chosen & (batch.columns[name] == value)
-    # A row for each instance so far: its rule, and the values of variables and of predicates
+    # A row for each instance so far: its rule, and the values of variables
     rules = np.flatnonzero(chosen)
     columns: dict[object, Ids] = {"rule": rules, **{term: np.full(len(rules), value) for term, value in given.items()}}
+    predicates: dict[object, Column] = {}
     for name, column in batch.columns.items():
-        if name[0] in "cp":
-            hole = Variable(name.upper()) if name[0] == "c" else PredicateVariable(name.upper())
-            columns[hole] = column[rules].astype(np.int64)
+        if name[0] == "c":
+            columns[Variable(name.upper())] = column[rules].astype(np.int64)
+        elif name[0] == "p":
+            predicates[PredicateVariable(name.upper())] = column.astype(np.int64)
     atoms = positive_atoms(batch.body)
     waiting = list(atoms)
     while waiting and len(columns["rule"]):
-        columns = _join_atom(index, columns, waiting)
+        columns = _join_atom(index, predicates, columns, waiting)
     if len(columns["rule"]) == 0:
         return columns["rule"], []
     for literal in batch.body:
@@ -300,27 +302,30 @@ def join_by_index(
             is_equal = columns[unit.left] == columns[unit.right]
             keep = is_equal == ((unit.operator == "=") == literal.positive)
         elif not literal.positive:
-            keep = ~index.holds(columns[unit.predicate], [columns[term] for term in unit.args])
+            keep = ~index.holds(predicates[unit.predicate][columns["rule"]], [columns[term] for term in unit.args])
         else:
             continue
         columns = {name: column[keep] for name, column in columns.items()}
-    facts = [
-        list(zip(*(columns[part].tolist() for part in (unit.predicate, *unit.args)), strict=True)) for unit in atoms
-    ]
+    facts = []
+    for unit in atoms:
+        parts = predicates[unit.predicate][columns["rule"]], *(columns[term] for term in unit.args)
+        facts.append(list(zip(*(part.tolist() for part in parts), strict=True)))
     return columns["rule"], list(zip(*facts, strict=True)) if facts else [()] * len(columns["rule"])
 
 
-def _join_atom(index: FactIndex, columns: dict[object, Ids], waiting: list[Head]) -> dict[object, Ids]:
+def _join_atom(
+    index: FactIndex, predicates: dict[object, Column], columns: dict[object, Ids], waiting: list[Head]
+) -> dict[object, Ids]:
     """Join, of the atoms that wait, the one with the fewest facts; one whose arguments are known only removes rows."""
     fewest: tuple[int, Head, int | None, Ids, Ids] | None = None
     for atom in waiting:
         bound = [position for position, term in enumerate(atom.args) if term in columns]
         if len(bound) == len(atom.args):
             waiting.remove(atom)
-            keep = index.holds(columns[atom.predicate], [columns[term] for term in atom.args])
+            keep = index.holds(predicates[atom.predicate][columns["rule"]], [columns[term] for term in atom.args])
             return {name: column[keep] for name, column in columns.items()}
         position, values = (bound[0], columns[atom.args[bound[0]]]) if bound else (None, None)
-        starts, ends = index.ranges(columns[atom.predicate], len(atom.args), position, values)
+        starts, ends = index.ranges(predicates[atom.predicate][columns["rule"]], len(atom.args), position, values)
         count = int((ends - starts).sum())
         if fewest is None or count < fewest[0]:
             fewest = (count, atom, position, starts, ends)
