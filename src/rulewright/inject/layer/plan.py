@@ -1,7 +1,7 @@
 """The plan of a rule set's messages: which tensors to contract, in which order, what that costs; and running it.
 
 The message of a clause to one of its atoms, the head, is the product of the probabilities that its other literals are
-false, summed over all groundings in which the head is that atom: one contraction for each head (`Plan._add_message`).
+false, summed over all groundings in which the head is that atom: one contraction for each head (`Plan._plan_message`).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Plan:
                     continue
                 for position, literal in enumerate(pattern.literals):
                     if literal.predicate not in ORDERS and literal.predicate not in shape.observed:
-                        self._add_message(ground_formula, pattern, position)
+                        self._plan_message(ground_formula, pattern, position)
             self.violations.append(violations)
             self._nodes.append(range(start, len(self.program.nodes)))
         kept = {message.node for group in self.messages.values() for message in group}
@@ -133,7 +133,7 @@ class Plan:
 
     # Planning
 
-    def _add_message(self, ground_formula: GroundFormula, pattern: Pattern, head_position: int) -> None:
+    def _plan_message(self, ground_formula: GroundFormula, pattern: Pattern, head_position: int) -> None:
         """Add the message of a pattern to one of its literals, the head."""
         head = pattern.literals[head_position]
         declaration = self.grounding.predicates[head.predicate]
