@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from importlib import import_module
 from itertools import islice
 from typing import Any, Literal
@@ -27,7 +26,9 @@ def build_frame(columns: Mapping[str, Sequence[object]], library: FrameLibrary |
             return import_module("pandas").DataFrame(dict(columns))
         except ImportError:
             if library == "pandas":
-                raise MissingExtraError("this data frame needs pandas: pip install pandas") from None
+                raise MissingExtraError(
+                    "this data frame needs pandas: pip install -c constraints.txt 'rulewright[frames]'"
+                ) from None
     try:
         # Not strict: a column may hold 1 beside 0.5
         return import_module("polars").DataFrame(dict(columns), strict=False)
@@ -44,6 +45,8 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]], caption
     <table><thead><tr><th>rule</th><th>share</th></tr></thead>
     <tbody><tr><td style="text-align: left">p(X) :- q(X, &#x27;&lt;b&gt;&#x27;).</td><td>0.5</td></tr></tbody></table>
     """
+    from html import escape
+
     remaining = iter(rows)
     lines = ["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in islice(remaining, limit)]
     more = sum(1 for _ in remaining)
@@ -61,4 +64,6 @@ def _cell(value: object) -> str:
         return "<td></td>"
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return f"<td>{int(value):,}</td>" if isinstance(value, numbers.Integral) else f"<td>{float(value):.4g}</td>"
+    from html import escape
+
     return f'<td style="text-align: left">{escape(str(value))}</td>'
