@@ -34,7 +34,7 @@ def test_a_frame_is_of_the_library_that_was_chosen(monkeypatch):
         build_frame({}, "arrow")
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert isinstance(build_frame({"x": [1]}), polars.DataFrame)
-    with pytest.raises(MissingExtraError, match="pip install pandas"):
+    with pytest.raises(MissingExtraError, match="needs pandas: pip install"):
         build_frame({"x": [1]}, "pandas")
     monkeypatch.setitem(sys.modules, "polars", None)
     for library in (None, "polars"):
