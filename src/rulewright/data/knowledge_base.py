@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.checks import SHARE, check_parameter
 from rulewright.data.facts import (
     Column,
     FactTable,
@@ -24,11 +23,12 @@ from rulewright.data.facts import (
 from rulewright.data.vocabulary import Domain, format_count
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
-from rulewright.tables import FrameLibrary, build_frame, html_table
 
 if TYPE_CHECKING:
     import torch
     from scipy.sparse import csr_array
+
+    from rulewright.tables import FrameLibrary
 
 
 Value = str | int | float
@@ -268,6 +268,8 @@ class KnowledgeBase:
         >>> [part.n_facts for part in kb.hold_out(0.1)]
         [90, 10]
         """
+        from rulewright.checks import SHARE, check_parameter
+
         check_parameter("share", share, SHARE)
         chosen = None if predicates is None else [self.predicate_index(name) for name in predicates]
         random = np.random.default_rng(seed)
@@ -373,6 +375,8 @@ class KnowledgeBase:
         >>> kb.to_frame(library="polars").rows()
         [('ann', 'parent_of', 'bob')]
         """
+        from rulewright.tables import build_frame
+
         if predicate is not None:
             return build_frame(self._label_columns(predicate, self.columns(predicate, truth=truth)), library)
         if all(signature(declaration) == "ee" for declaration in self.predicates.values()):
@@ -404,6 +408,8 @@ class KnowledgeBase:
 
     def _repr_html_(self) -> str:
         """Show the predicates as a table in notebooks."""
+        from rulewright.tables import html_table
+
         predicates = sorted(self.summary().predicates, key=lambda predicate: -predicate.facts)
         columns: dict[str, list[object]] = {
             "predicate": [predicate.name for predicate in predicates],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from rulewright.errors import DataError, unknown_name
 from rulewright.files import write_text
@@ -22,7 +22,9 @@ from rulewright.logic.rules import (
     WeightedFormula,
 )
 from rulewright.logic.terms import Atom, Comparison, Membership, units
-from rulewright.tables import FrameLibrary, build_frame, html_table
+
+if TYPE_CHECKING:
+    from rulewright.tables import FrameLibrary
 
 
 class Usage:
@@ -244,10 +246,14 @@ class RuleSet:
         >>> parse_rules("0.9 :: p(X) :- q(X). @{support: 9}").to_frame("polars").columns
         ['rule', 'head', 'length', 'confidence', 'support']
         """
+        from rulewright.tables import build_frame
+
         return build_frame(self.columns(), library)
 
     def _repr_html_(self) -> str:
         """Show the statements as a table in notebooks."""
+        from rulewright.tables import html_table
+
         names = [*dict.fromkeys(name for statement in self.statements for name in statement.annotations)]
         rows = (
             [*_cells(statement), *(statement.annotations.get(name) for name in names)] for statement in self.statements
