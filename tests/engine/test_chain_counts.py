@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learn.chain_oracle import count_rules, triples, walk_all
+from learn.miner.chain_oracle import count_rules, triples, walk_all
 
 from rulewright.data import KnowledgeBase
 from rulewright.engine.chain_counts import Incidence

@@ -1,6 +1,6 @@
 """Learners: facts in, rules or probabilities out. Names load on first use: mining needs no torch.
 
-base.py says what every learner offers. miner.py counts all chain rules (`RuleMiner`); path_mixture/ weighs paths to
+base.py says what every learner offers. miner/ counts all rules (`RuleMiner`); path_mixture/ weighs paths to
 complete a graph (`PathMixture`); lnn/ fills templates by gradient (`LNNLearner`); nlil/ has transformers write rules
 that explain a relation (`NLILLearner`); markov/ learns the weights of given formulas (`MarkovLogic`).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rulewright.learn.markov.learner import MarkovLogic as MarkovLogic
     from rulewright.learn.markov.marginals import Marginal as Marginal
     from rulewright.learn.markov.marginals import Marginals as Marginals
-    from rulewright.learn.miner import RuleMiner as RuleMiner
+    from rulewright.learn.miner.learner import RuleMiner as RuleMiner
     from rulewright.learn.nlil.explain import ClassifierExplanation as ClassifierExplanation
     from rulewright.learn.nlil.explain import explain_classifier as explain_classifier
     from rulewright.learn.nlil.learner import NLILLearner as NLILLearner
@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lnn.learner": "LNNLearner",
         "markov.learner": "MarkovLogic",
         "markov.marginals": "Marginal Marginals",
-        "miner": "RuleMiner",
+        "miner.learner": "RuleMiner",
         "nlil.explain": "ClassifierExplanation explain_classifier",
         "nlil.learner": "NLILLearner",
         "path_mixture.learner": "PathMixture",

@@ -7,7 +7,7 @@ import pytest
 from engine.engines import ENGINES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learn.chain_oracle import all_lengths, count_rules, triples
+from learn.miner.chain_oracle import all_lengths, count_rules, triples
 from real_data import DATA, needs_data
 from scipy.stats import beta
 
