@@ -1,9 +1,11 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from rulewright.data import generators
-from rulewright.data.generators import Generated, family, gridworld, random_graph, smoke
+from rulewright.data.generators import Generated, encyclopedia, family, gridworld, nations, random_graph, smoke
+from rulewright.evaluate import explain_counts
 
 DECLARATIONS = "predicate likes(person, person). predicate age(person, number). predicate mood(person) in {good, bad}."
 
@@ -18,10 +20,12 @@ def contents(generated: Generated) -> list[object]:
     [
         lambda seed: family(50, missing=0.2, noise=0.2, ages=True, seed=seed),
         lambda seed: smoke(30, seed=seed),
+        lambda seed: nations(6, relations=9, attributes=3, seed=seed),
+        lambda seed: encyclopedia(60, missing=0.1, noise=0.1, seed=seed),
         lambda seed: gridworld(5, seed=seed),
         lambda seed: random_graph({"person": 20}, DECLARATIONS, density=0.2, false_share=1, seed=seed),
     ],
-    ids=["family", "smoke", "gridworld", "random_graph"],
+    ids=["family", "smoke", "nations", "encyclopedia", "gridworld", "random_graph"],
 )
 def test_the_same_seed_gives_the_same_facts(make: Callable[[int], Generated]) -> None:
     assert contents(make(3)) == contents(make(3))
@@ -29,5 +33,26 @@ def test_the_same_seed_gives_the_same_facts(make: Callable[[int], Generated]) ->
 
 
 def test_what_is_exported() -> None:
-    assert sorted(generators.__all__) == ["Generated", "even_successor", "family", "gridworld", "random_graph", "smoke"]
+    assert sorted(generators.__all__) == [
+        "Generated",
+        "encyclopedia",
+        "even_successor",
+        "family",
+        "gridworld",
+        "nations",
+        "random_graph",
+        "smoke",
+    ]
     assert all(hasattr(generators, name) for name in generators.__all__)
+
+
+@pytest.mark.parametrize("generated", [nations(seed=2), nations(2, relations=3), encyclopedia(500), encyclopedia(2)])
+def test_rules_have_no_exception(generated: Generated) -> None:
+    for rule in generated.rules.rules:
+        counts = explain_counts(rule, generated.kb)
+        assert counts.support == counts.body, rule
+
+
+def test_an_encyclopedia_has_hubs() -> None:
+    degrees = np.bincount(np.concatenate(encyclopedia(1000).kb.tables()["ee"].columns))
+    assert degrees.max() > 30 * degrees.mean()
