@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rulewright.cli.console import print_json, print_line, print_table, progress, warn
+from rulewright.cli.console import (
+    FactColumns,
+    FactFormat,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    read_facts_of,
+    warn,
+)
 
 if TYPE_CHECKING:
     from rulewright.reason import Inferred
@@ -29,6 +38,8 @@ def apply(
         int | None, typer.Option(min=1, help="The most rounds; 1 applies each rule once. None: until nothing is new.")
     ] = None,
     max_facts: Annotated[int, typer.Option(min=1, help="Stop at so many new facts.")] = 10_000_000,
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=0, help="How many facts the table shows.")] = 20,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print all new facts as JSON.")] = False,
@@ -37,10 +48,10 @@ def apply(
 
     Example: rulewright apply family.rules family.tsv -o new.tsv
     """
-    from rulewright.io import read_facts, read_rules
+    from rulewright.io import read_rules
     from rulewright.reason import apply as apply_rules
 
-    rule_set, kb = read_rules(rules), read_facts(facts)
+    rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
     with progress("applying rules") as report:
         inferred = apply_rules(
             rule_set,

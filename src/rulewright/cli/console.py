@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -17,9 +18,21 @@ from rulewright.checks import Progress
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
+    from rulewright.data import KnowledgeBase
     from rulewright.logic import Rule
 
-
+FactFormat = Annotated[
+    str | None,
+    typer.Option("--from", metavar="FORMAT", help="The format of the facts where name and content do not tell."),
+]
+FactColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="ROLE,…",
+        help="What the columns of the facts are, in order: head, relation, tail, world, or _ to pass one over.",
+    ),
+]
 _PIPE_WIDTH = 160  # a pipe has no width of its own; tables should not be squeezed into a terminal's 80
 
 Row = Sequence[object]
@@ -135,6 +148,16 @@ def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Progress, Callable
 def warn(text: str) -> None:
     """Say something beside the result, on standard error."""
     Console(stderr=True, highlight=False).print(escape(text), style="yellow", soft_wrap=True)
+
+
+def read_facts_of(path: str, format: FactFormat = None, columns: FactColumns = None) -> KnowledgeBase:
+    """Read the facts that a command is given, and say on standard error what is to know of how they were read."""
+    from rulewright.io import read_facts
+
+    kb = read_facts(path, format=format, columns=None if columns is None else columns.split(","))
+    for note in kb.notes:
+        warn(note)
+    return kb
 
 
 def experiment_names(incomplete: str) -> list[str]:

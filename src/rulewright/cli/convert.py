@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.console import print_json, warn
+from rulewright.cli.console import FactColumns, print_json, read_facts_of, warn
 
 
 def convert(
@@ -18,20 +18,23 @@ def convert(
     to_format: Annotated[
         str | None, typer.Option("--to", help="The format of TARGET where its name does not tell.")
     ] = None,
+    columns: FactColumns = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was read and written as JSON.")] = False,
 ) -> None:
     """Read facts or rules in one format and write them in another.
 
     Example: rulewright convert network.mln network.rules
     """
-    from rulewright.io import holds_rules, read_facts, read_rules, write_facts, write_rules
+    from rulewright.io import holds_rules, read_rules, write_facts, write_rules
 
     if holds_rules(source, format=from_format):
+        if columns is not None:
+            raise typer.BadParameter(f"--columns is for facts, and {source} holds rules")
         rules = read_rules(source, format=from_format)
         write_rules(rules, target, format=to_format)
         report = {"rules": len(rules.rules), "formulas": len(rules.formulas), "templates": len(rules.templates)}
     else:
-        kb = read_facts(source, format=from_format)
+        kb = read_facts_of(source, from_format, columns)
         write_facts(kb, target, format=to_format)
         report = {"entities": kb.n_entities, "predicates": len(kb.predicates), "facts": kb.n_facts}
     if json and target != "-":

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.console import dataset_names, print_json, print_line, print_table, progress
+from rulewright.cli.console import (
+    FactColumns,
+    FactFormat,
+    dataset_names,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    read_facts_of,
+)
 from rulewright.errors import FileError, unknown_name
 
 app = typer.Typer(help="List, show and fetch data sets.", no_args_is_help=True, rich_markup_mode=None)
@@ -39,6 +48,8 @@ def show(
         str,
         typer.Argument(help="A data set's name, or a file or folder of facts, or -.", autocompletion=dataset_names),
     ],
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=1, help="How many predicates the table shows.")] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
@@ -47,7 +58,6 @@ def show(
     Example: rulewright data show umls
     """
     from rulewright import datasets
-    from rulewright.io import read_facts
 
     described: dict[str, object] = {}
     kb = None
@@ -68,7 +78,7 @@ def show(
     elif name != "-" and not Path(name).exists():
         raise FileError(f"no file {name}, and {unknown_name('data set', name, datasets.catalogue())}")
     else:
-        kb = read_facts(name)
+        kb = read_facts_of(name, from_format, columns)
     summary = None if kb is None else kb.summary()
     if json:
         print_json({**described, **({} if summary is None else summary.as_dict())})
@@ -85,13 +95,13 @@ def show(
     print_table(("", "count"), summary.figures())
     print_line()
     predicates = sorted(summary.predicates, key=lambda predicate: -predicate.facts)
-    columns = ("predicate", "facts", "observed false")
+    titles = ("predicate", "facts", "observed false")
     rows = [
         (f"{predicate.name}({', '.join(predicate.types)})", predicate.facts, predicate.false_facts)
         for predicate in predicates[:limit]
     ]
     shown = 3 if any(predicate.false_facts for predicate in predicates) else 2
-    print_table(columns[:shown], [row[:shown] for row in rows])
+    print_table(titles[:shown], [row[:shown] for row in rows])
     if len(predicates) > limit:
         print_line(f"… and {len(predicates) - limit} more; --limit {len(predicates)} shows all")
 

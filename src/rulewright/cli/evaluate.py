@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rulewright.cli.console import print_json, print_line, print_table, progress, warn
+from rulewright.cli.console import (
+    FactColumns,
+    FactFormat,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    read_facts_of,
+    warn,
+)
 from rulewright.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,6 +57,8 @@ def evaluate_kbc(
         Literal["weight", "noisy-or", "max"],
         typer.Option(help="How rules that agree add up: learned weights, 1 − Π(1 − confidence), or the highest."),
     ] = "weight",
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     by_relation: _ByRelation = False,
     json: _Json = False,
 ) -> None:
@@ -56,11 +67,11 @@ def evaluate_kbc(
     Example: rulewright evaluate kbc family.rules family/ --split valid
     """
     from rulewright.evaluate.ranking import evaluate_ranking
-    from rulewright.io import read_facts, read_rules
+    from rulewright.io import read_rules
     from rulewright.reason.ranking import RuleRanker
 
     _refuse_standard_input(gold)
-    kb = read_facts(gold)
+    kb = read_facts_of(gold, from_format, columns)
     kb.split(split)
     ranker = RuleRanker.of(read_rules(rules), kb, aggregation=aggregation)
     with progress("ranking") as report:
@@ -71,10 +82,10 @@ def evaluate_kbc(
 
     def print_ranks(title: str, parts: Mapping[str, RankingScores]) -> None:
         figures = [(name, len(part), part.figures()) for name, part in parts.items()]
-        columns = ("mrr", "hits@1", "hits@3", "hits@10")
+        shown = ("mrr", "hits@1", "hits@3", "hits@10")
         print_table(
             (title, "queries", "MRR", "Hits@1", "Hits@3", "Hits@10"),
-            [(name, count, *(values[column] for column in columns)) for name, count, values in figures],
+            [(name, count, *(values[column] for column in shown)) for name, count, values in figures],
         )
         print_line()
 
@@ -91,6 +102,8 @@ def evaluate_kbc(
 def evaluate_classification(
     scores: Annotated[str, typer.Argument(help="Scores of atoms as infer -o writes them, or - for standard input.")],
     gold: Annotated[str, typer.Argument(help="Facts, true and false; of a folder, those of its queries.")],
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     json: _Json = False,
 ) -> None:
     """Compare the scores of atoms with which of them are true: AUC-PR.
@@ -98,10 +111,9 @@ def evaluate_classification(
     Example: rulewright evaluate classification cancer.tsv queries.db
     """
     from rulewright.evaluate import classification
-    from rulewright.io import read_facts
 
     _refuse_standard_input(gold)
-    kb = read_facts(gold)
+    kb = read_facts_of(gold, from_format, columns)
     predicted = classification.read_scores(scores)
     try:
         result = classification.evaluate_classification(predicted, kb.splits.get("queries", kb))

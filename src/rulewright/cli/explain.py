@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.console import print_json, print_line, warn
+from rulewright.cli.console import FactColumns, FactFormat, print_json, print_line, read_facts_of, warn
 
 
 def explain(
@@ -22,6 +22,8 @@ def explain(
     svg: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the best proof as a drawing here (.svg, or -).")
     ] = None,
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
 ) -> None:
     """Explain why a fact follows from rules and facts: its proofs, and the facts that all of them rest on.
@@ -31,10 +33,11 @@ def explain(
     Example: rulewright explain "parent_of(ann, bob)" family.rules family.tsv -k 3
     """
     from rulewright.files import write_text
-    from rulewright.io import read_facts, read_rules
+    from rulewright.io import read_rules
     from rulewright.reason import explain as explain_fact
 
-    explanation = explain_fact(read_rules(rules), read_facts(facts), fact, k=None if every else k, depth=depth)
+    kb = read_facts_of(facts, from_format, columns)
+    explanation = explain_fact(read_rules(rules), kb, fact, k=None if every else k, depth=depth)
     if svg is not None:
         if explanation:
             write_text(svg, explanation.svg())

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rulewright.cli.console import print_json, print_line, print_table, progress, warn
+from rulewright.cli.console import (
+    FactColumns,
+    FactFormat,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    read_facts_of,
+    warn,
+)
 from rulewright.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,6 +58,8 @@ def infer(
     sample: Annotated[
         int | None, typer.Option(min=1, help="The most entities of a type at once; none: what memory allows.")
     ] = None,
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=0, help="How many atoms the table shows.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print all probabilities as JSON.")] = False,
@@ -64,7 +75,7 @@ def infer(
     from rulewright.learn.markov.marginals import format_scores
 
     rule_set = read_rules(rules)
-    kb = _read_facts(facts, rules)
+    kb = _read_facts(facts, rules, from_format, columns)
     asked = _read_queries(queries, kb, rules)
     kb = add_query_entities(kb, asked)
     with progress("inferring") as report:
@@ -120,14 +131,14 @@ def _read_prior(text: str) -> float | Literal["density"]:
         raise typer.BadParameter(f"--prior must be a number or density, got {text!r}") from None
 
 
-def _read_facts(path: str, rules: str) -> KnowledgeBase:
+def _read_facts(path: str, rules: str, from_format: FactFormat = None, columns: FactColumns = None) -> KnowledgeBase:
     """Read facts; those of Alchemy's form have the types that an .mln file of rules declares."""
-    from rulewright.io import read_facts
     from rulewright.io.alchemy import read_db
 
-    if Path(path.removesuffix(".gz")).suffix == ".db" and Path(rules.removesuffix(".gz")).suffix == ".mln":
+    is_plain = from_format is None and columns is None
+    if is_plain and Path(path.removesuffix(".gz")).suffix == ".db" and Path(rules.removesuffix(".gz")).suffix == ".mln":
         return read_db(path, mln=rules)
-    return read_facts(path)
+    return read_facts_of(path, from_format, columns)
 
 
 def _read_queries(given: list[str] | None, kb: KnowledgeBase, rules: str) -> Queries:

@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rulewright.cli.console import live_rules, print_json, print_line, print_table, progress, warn
+from rulewright.cli.console import (
+    FactColumns,
+    FactFormat,
+    live_rules,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    read_facts_of,
+    warn,
+)
 
 
 def learn(
@@ -57,6 +67,8 @@ def learn(
         str | None,
         typer.Option(help="paths, lnn, nlil: keep what is learned here; the same call goes on where it stopped."),
     ] = None,
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=0, help="How many rules the table shows.")] = 20,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of samples and of training.")] = 0,
@@ -67,14 +79,14 @@ def learn(
     Example: rulewright learn graph.tsv --min-confidence 0.8 --min-support 10 -o graph.rules
     """
     from rulewright import learn as learners
-    from rulewright.io import read_facts, read_rules, write_rules
+    from rulewright.io import read_rules, write_rules
 
     if templates is not None and learner != "lnn":
         raise typer.BadParameter("templates are for --learner lnn")
     if learner == "lnn" and templates is None:
         warn("lnn without --templates learns a mixture of paths, as --learner paths does")
         learner = "paths"
-    kb = read_facts(facts)
+    kb = read_facts_of(facts, from_format, columns)
     limits = {"max_length": max_length, "min_confidence": min_confidence, "min_support": min_support}
     given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     if learner == "mine":
@@ -120,12 +132,12 @@ def learn(
         return
     if output is not None:
         return
-    columns = rules[:limit].columns()
+    statistics = rules[:limit].columns()
     if len(rules):
         figures = ("confidence", "weight", "weight_inverse", "support", "body", "pairs", "pca", "coverage")
-        shown = [name for name in figures if name in columns]
-        cells = [["" if value is None else value for value in columns[name]] for name in shown]
-        texts = [text.split(" :: ")[-1] for text in map(str, columns["rule"])]
+        shown = [name for name in figures if name in statistics]
+        cells = [["" if value is None else value for value in statistics[name]] for name in shown]
+        texts = [text.split(" :: ")[-1] for text in map(str, statistics["rule"])]
         print_table((*shown, "rule"), list(zip(*cells, texts, strict=True)))
         print_line()
     print_line(summary + (f"; {limit} are shown" if len(rules) > limit else ""))

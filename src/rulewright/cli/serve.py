@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.console import print_line, warn
+from rulewright.cli.console import FactColumns, FactFormat, print_line, warn
 
 
 def serve(
@@ -21,6 +21,8 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8765,
     rounds: Annotated[int, typer.Option(min=1, help="How many rules may be applied one after the other.")] = 1,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one question may take.")] = 5.0,
+    from_format: FactFormat = None,
+    columns: FactColumns = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = False,
 ) -> None:
     """Explore rules and facts in a browser: read, correct, complete, and see why.
@@ -30,7 +32,17 @@ def serve(
     from rulewright.web import Explorer
     from rulewright.web.server import is_loopback, new_token, run
 
-    explorer = Explorer(rules, facts, report=report, rounds=rounds, seconds=time_limit)
+    explorer = Explorer(
+        rules,
+        facts,
+        format=from_format,
+        columns=None if columns is None else columns.split(","),
+        report=report,
+        rounds=rounds,
+        seconds=time_limit,
+    )
+    for note in explorer.kb.notes:
+        warn(note)
     token = None if is_loopback(host) else new_token()
     shown = f"[{host}]" if ":" in host else host
     print_line(f"http://{shown}:{port}/" + ("" if token is None else f"?token={token}"))

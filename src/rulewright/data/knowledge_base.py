@@ -39,7 +39,7 @@ class KnowledgeBase:
 
     Facts are true or observed false; what is neither is unknown, or false where the predicate is closed. Entities
     may live in worlds (documents, images) that no fact crosses. ``splits`` holds further facts over the same
-    entities, such as valid and test.
+    entities, such as valid and test; ``notes`` what a person should know of how the facts were read.
 
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
     >>> kb.tuples("parent_of")
@@ -59,6 +59,7 @@ class KnowledgeBase:
         worlds: Sequence[str] = (),
         splits: Mapping[str, KnowledgeBase] | None = None,
         duplicates: int = 0,
+        notes: Iterable[str] = (),
     ) -> None:
         self.domains: Mapping[str, Domain] = dict(domains)
         self.predicates: Mapping[str, PredicateDeclaration] = {
@@ -68,6 +69,7 @@ class KnowledgeBase:
         self.worlds: tuple[str, ...] = tuple(worlds)
         self.splits: Mapping[str, KnowledgeBase] = dict(splits or {})
         self.duplicates = duplicates
+        self.notes: tuple[str, ...] = tuple(notes)
         self._tables: dict[bool, Mapping[str, FactTable]] = {True: dict(facts), False: dict(false_facts or {})}
         self._indices = {name: index for index, name in enumerate(self.predicates)}
         for name in self.closed - set(self.predicates):
@@ -237,11 +239,28 @@ class KnowledgeBase:
     ) -> KnowledgeBase:
         """Return a knowledge base over the same entities and predicates with other facts and no splits."""
         return KnowledgeBase(
-            self.domains, self.predicates.values(), tables, false_tables, closed=self.closed, worlds=self.worlds
+            self.domains,
+            self.predicates.values(),
+            tables,
+            false_tables,
+            closed=self.closed,
+            worlds=self.worlds,
+            notes=self.notes,
         )
 
     def with_splits(self, splits: Mapping[str, KnowledgeBase]) -> KnowledgeBase:
         """Return the same facts with other splits."""
+        return self._with(splits, self.notes)
+
+    def with_notes(self, notes: Iterable[str]) -> KnowledgeBase:
+        """Return the same facts with further notes on how they were read.
+
+        >>> KnowledgeBase.from_triples([("ann", "parent_of", "bob")]).with_notes(["a.tsv: 1 more column ignored"]).notes
+        ('a.tsv: 1 more column ignored',)
+        """
+        return self._with(self.splits, (*self.notes, *notes))
+
+    def _with(self, splits: Mapping[str, KnowledgeBase], notes: Iterable[str]) -> KnowledgeBase:
         return KnowledgeBase(
             self.domains,
             self.predicates.values(),
@@ -251,6 +270,7 @@ class KnowledgeBase:
             worlds=self.worlds,
             splits=splits,
             duplicates=self.duplicates,
+            notes=notes,
         )
 
     def split(self, name: str) -> KnowledgeBase:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +29,7 @@ class Format:
 
     ``read`` and ``write`` name functions of ``module``, and ``convert`` the one that turns what was read into a
     knowledge base. A name that ends in one of ``endings`` is of this format; in a ``.txt`` the content decides.
+    Where the format ``has_columns``, its reader takes ``columns`` that say what each of them is.
     """
 
     name: str
@@ -39,13 +40,23 @@ class Format:
     write: str | None = None
     endings: tuple[str, ...] = ()
     convert: str | None = None
+    has_columns: bool = False
 
 
 _TO_KB = "to_knowledge_base"
 _CONLL_ENDINGS = (".conll", ".train", ".testa", ".testb")
 FORMATS = (
     Format("facts", "facts", "facts of any arity, worlds and splits", "facts", "read", "write", (".facts",)),
-    Format("triples", "facts", "head, relation, tail in columns", "triples", "read", "write", (".tsv", ".csv", ".txt")),
+    Format(
+        "triples",
+        "facts",
+        "head, relation, tail in columns",
+        "triples",
+        "read",
+        "write",
+        (".tsv", ".csv", ".txt"),
+        has_columns=True,
+    ),
     Format("jsonl", "facts", "what .facts says, an object to a line", "jsonl", "read", "write", (".jsonl",)),
     Format("rdf", "facts", "N-Triples and Turtle", "rdf", "read", "write", (".nt", ".ttl")),
     Format("parquet", "facts", "a table of triples", "frames", "read_parquet", "write_parquet", (".parquet",)),
@@ -85,25 +96,29 @@ _FACT_ENDINGS, _RULE_ENDINGS = (
 )
 
 
-def read_facts(path: Source, *, format: str | None = None) -> KnowledgeBase:
+def read_facts(path: Source, *, format: str | None = None, columns: Sequence[str] | None = None) -> KnowledgeBase:
     r"""Read facts from a file or folder, ``-`` for standard input, in whatever known format they are.
 
-    ``format`` names one of `FACT_FORMATS` where name and content do not tell.
+    ``format`` names one of `FACT_FORMATS` where name and content do not tell. ``columns`` says what the columns of a
+    table are: the role of each in order (head, relation, tail, world, and ``_`` for one that is passed over). What a
+    person should know of how the file was read stands in the ``notes`` of the knowledge base.
 
     >>> _ = (folder / "family.tsv").write_text("ann\tparent_of\tbob\n")
     >>> read_facts(folder / "family.tsv")
     KnowledgeBase(2 entities, 1 predicate, 1 fact)
+    >>> read_facts(folder / "family.tsv", columns=["tail", "relation", "head"]).tuples("parent_of")
+    [('bob', 'ann')]
     """
     if format is None and os.fspath(path) == STDIO:
         with tempfile.TemporaryDirectory(prefix="rulewright-") as folder:  # to look at it and then read it
             copy = Path(folder, "standard-input")
             copy.write_bytes(read_bytes(STDIO))
-            return read_facts(copy)
+            return read_facts(copy, columns=columns)
     if format is None:
         format = detect_fact_format(path)
         if format is None:
             raise FileError(f"cannot tell the format of {path}; give one of: {', '.join(FACT_FORMATS)}")
-    content = _read(FACT_FORMATS, "facts", format, path)
+    content = _read(FACT_FORMATS, "facts", format, path, columns)
     assert isinstance(content, KnowledgeBase)
     return content
 
@@ -118,13 +133,19 @@ def read_rules(path: Source, *, format: str | None = None) -> RuleSet:
     return content
 
 
-def _read(formats: dict[str, Format], contents: str, name: str, path: Source) -> object:
+def _read(
+    formats: dict[str, Format], contents: str, name: str, path: Source, columns: Sequence[str] | None = None
+) -> object:
     readable = {name: format for name, format in formats.items() if format.read is not None}
     if name not in readable:
         raise unknown_name(f"format of {contents}", name, readable)
     format = readable[name]
     module = import_module(f"rulewright.io.{format.module}")
-    content: object = getattr(module, format.read or "")(path)
+    if columns is not None and not format.has_columns:
+        with_columns = ", ".join(format.name for format in formats.values() if format.has_columns)
+        raise DataError(f"{os.fspath(path)}: only {with_columns} have columns to name, this is {name}")
+    read = getattr(module, format.read or "")
+    content: object = read(path) if columns is None else read(path, columns=columns)
     return content if format.convert is None else getattr(module, format.convert)(content)
 
 

@@ -117,6 +117,7 @@ class Explorer:
     Args:
         rules: the rule file, the only one that is ever written, and its older versions beside it.
         facts: the facts, in any known format.
+        format, columns: the format of the facts and what their columns are, as `read_facts` takes them.
         report: a saved report of a decoder or layer.
         rounds: how many rules may be applied one after the other.
         seconds: how long one request may take.
@@ -135,12 +136,14 @@ class Explorer:
         rules: str | os.PathLike[str],
         facts: str | os.PathLike[str],
         *,
+        format: str | None = None,
+        columns: Sequence[str] | None = None,
         report: str | os.PathLike[str] | None = None,
         rounds: int = 1,
         seconds: float = 5.0,
     ) -> None:
         check_parameter("rounds", rounds, Whole(1))
-        self.kb: KnowledgeBase = read_facts(facts)
+        self.kb: KnowledgeBase = read_facts(facts, format=format, columns=columns)
         self.book = Rulebook(rules)
         self.reports: tuple[InjectionReport, ...] = () if report is None else read_reports(report)
         self.seconds = seconds
