@@ -19,6 +19,7 @@ from rulewright.engine import chain_counts as chains
 from rulewright.engine.chain_counts import Incidence
 from rulewright.errors import DataError
 from rulewright.learn.base import Learner
+from rulewright.learn.miner.confidence import Confidence, Counts, Floats, measure_confidences
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -36,12 +37,7 @@ from rulewright.logic import (
     subsumes,
 )
 
-Confidence = Literal["groundings", "pairs", "pca", "beta"]
 Loops = Literal["skip", "against"]
-Counts = dict[str, npt.NDArray[np.int64]]
-"""Columns with a row for each rule: ``h`` is the head's relation, ``p0`` … are the steps of the body."""
-
-_TRUST = 0.05  # the Beta bound lies below the true confidence 19 times in 20
 
 
 @dataclass(frozen=True)
@@ -272,17 +268,8 @@ class RuleMiner(Learner):
                     keep &= step != other
         return keep
 
-    def _confidences(self, counts: Counts) -> npt.NDArray[np.float64]:
-        if self.confidence == "pairs":
-            return counts["support_pairs"] / counts["body_pairs"]
-        if self.confidence == "pca":
-            return counts["support_pairs"] / np.maximum(counts["known_pairs"], 1)
-        if self.confidence == "beta":
-            from scipy.stats import beta
-
-            support, body = counts["support"], np.maximum(counts["body"], counts["support"])
-            return np.asarray(beta.ppf(_TRUST, support + 0.5, body - support + 0.5))
-        return counts["support"] / counts["body"]
+    def _confidences(self, counts: Counts) -> Floats:
+        return measure_confidences(counts, self.confidence)
 
     def _write_rules(
         self, counts: Counts, relations: Sequence[str], length: int, *, skip_loops: bool, sample: chains.Sample | None
