@@ -4,6 +4,7 @@
 - `facts`: facts as integer columns, all predicates of one signature together
 - `knowledge_base`: entities, predicates and facts, and every view of them
 - `builder`: collects facts one by one, with their labels, and makes a knowledge base
+- `changes`: facts added to a knowledge base and taken from it
 - `index`: arithmetic on columns of indices, for joins, walks and counts
 - `generators`: examples of any size with known rules
 """

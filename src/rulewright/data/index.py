@@ -113,3 +113,86 @@ def look_up(wanted: Ids, keys: Ids, values: npt.NDArray[Any]) -> npt.NDArray[Any
     order = np.argsort(keys)
     position = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
     return np.where(keys[position] == wanted, values[position], 0)
+
+
+class SortedRows:
+    """Distinct rows of whole numbers from 0, sorted, to be found by their first columns or by the first and another.
+
+    ``order`` says which of the given rows stands where. A row is found column by column: the groups of rows that agree
+    in the columns so far are numbered, and a group and a value make the key of the next, so that no key is too large.
+
+    >>> rows = SortedRows([np.array([1, 0, 1]), np.array([5, 7, 2])])
+    >>> rows.order.tolist(), rows.find([np.array([1, 0, 3]), np.array([5, 7, 5])]).tolist()
+    ([1, 2, 0], [2, 0, -1])
+    >>> [bounds.tolist() for bounds in rows.ranges([np.array([1, 0, 9])])]
+    [[1, 0, 0], [3, 1, 0]]
+    """
+
+    def __init__(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        whole = [np.asarray(column, dtype=np.int64) for column in columns]
+        self.order: Ids = np.arange(len(whole[0]))
+        if not _are_sorted(whole):
+            self.order = np.lexsort(tuple(reversed(whole)))
+            whole = [column[self.order] for column in whole]
+        self.columns = tuple(whole)
+        self._levels: list[tuple[int, Ids, Ids]] = []  # for each column its size, the keys of its groups, their bounds
+        groups = np.zeros(len(self), dtype=np.int64)
+        for column in whole:
+            size = int(column.max(initial=-1)) + 1
+            keys = groups * size + column
+            is_first = np.append(True, keys[1:] != keys[:-1]) if len(keys) else np.empty(0, dtype=bool)
+            starts = np.flatnonzero(is_first)
+            groups = np.cumsum(is_first) - 1
+            self._levels.append((size, keys[starts], np.append(starts, len(keys))))
+        self._by_column: dict[int, tuple[int, Ids, Ids]] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def ranges(self, prefix: Sequence[npt.NDArray[Any]]) -> tuple[Ids, Ids]:
+        """Return where the rows begin and end whose first columns have these values."""
+        groups = np.zeros(len(prefix[0]), dtype=np.int64)
+        is_there = np.ones(len(groups), dtype=bool)
+        bounds = np.array([0])
+        for (size, keys, bounds), values in zip(self._levels, prefix, strict=False):  # noqa: B007 (the last is used)
+            is_there &= (values >= 0) & (values < size)
+            if len(keys) == 0:
+                return groups * 0, groups * 0
+            wanted = groups * size + np.where(is_there, values, 0)
+            groups = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            is_there &= keys[groups] == wanted
+        return np.where(is_there, bounds[groups], 0), np.where(is_there, bounds[groups + 1], 0)
+
+    def find(self, columns: Sequence[npt.NDArray[Any]]) -> Ids:
+        """Return where each of these rows stands in the order, −1 where it is not there."""
+        starts, ends = self.ranges(columns)
+        return np.where(ends > starts, starts, -1)
+
+    def ranges_by(self, position: int, first: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Ids, Ids]:
+        """Return ranges of `rows_by` with these values in the first column and in that at ``position``."""
+        size, keys, _ = self._sort_by(position)
+        is_there = (values >= 0) & (values < size) & (first >= 0)
+        wanted = np.where(is_there, first.astype(np.int64) * size + values, -1)
+        return np.searchsorted(keys, wanted, side="left"), np.searchsorted(keys, wanted, side="right")
+
+    def rows_by(self, position: int) -> Ids:
+        """Return the rows in the order of the first column and that at ``position``."""
+        return self._sort_by(position)[2]
+
+    def _sort_by(self, position: int) -> tuple[int, Ids, Ids]:
+        if position not in self._by_column:
+            size = int(self.columns[position].max(initial=-1)) + 1
+            keys = self.columns[0] * size + self.columns[position]
+            rows = np.argsort(keys, kind="stable")
+            self._by_column[position] = size, keys[rows], rows
+        return self._by_column[position]
+
+
+def _are_sorted(columns: Sequence[Ids]) -> bool:
+    """Return whether rows stand in lexicographic order."""
+    is_tied = np.ones(max(0, len(columns[0]) - 1), dtype=bool)
+    for column in columns:
+        if (column[1:] < column[:-1])[is_tied].any():
+            return False
+        is_tied &= column[1:] == column[:-1]
+    return True

@@ -152,6 +152,13 @@ class KnowledgeBase:
         """The number of entities of all types."""
         return sum(len(domain) for domain in self.domains.values())
 
+    @property
+    def usual_type(self) -> str:
+        """The type of arguments of which nothing says another: the only one there is, or ``entity``."""
+        from rulewright.data.builder import ENTITY_TYPE
+
+        return next(iter(self.domains)) if len(self.domains) == 1 else ENTITY_TYPE
+
     def predicate(self, name: str) -> PredicateDeclaration:
         """Return a predicate's declaration; an unknown name is an error that lists near ones."""
         try:
@@ -247,6 +254,36 @@ class KnowledgeBase:
             worlds=self.worlds,
             notes=self.notes,
         )
+
+    def add(self, facts: KnowledgeBase | Iterable[tuple[Value, ...]], *, truth: bool = True) -> KnowledgeBase:
+        """Return a knowledge base with further facts: another one's, or tuples (predicate, argument, …).
+
+        Entities and predicates keep their indices and new ones come behind; of several types, those behind one that
+        grows move up. A tuple of a multi-class predicate ends with its class. With ``truth=False`` tuples are facts
+        observed to be false. A fact that is known already changes nothing, one that contradicts another is refused.
+
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
+        >>> kb.add([("parent_of", "bob", "cid"), ("tall", "cid")])
+        KnowledgeBase(3 entities, 2 predicates, 3 facts)
+        >>> kb.add(KnowledgeBase.from_triples([("bob", "parent_of", "cid")])).tuples("parent_of")
+        [('ann', 'bob'), ('bob', 'cid')]
+        """
+        from rulewright.data.changes import add_facts, read_facts_like
+
+        return add_facts(self, read_facts_like(self, facts, truth=truth))
+
+    def remove(self, facts: KnowledgeBase | Iterable[tuple[Value, ...]], *, truth: bool = True) -> KnowledgeBase:
+        """Return a knowledge base without some facts, given as to `add`; each of them must be known.
+
+        Entities and predicates stay, with their indices, though no fact may name them any more.
+
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+        >>> kb.remove([("parent_of", "ann", "bob")]).tuples("parent_of")
+        [('bob', 'cid')]
+        """
+        from rulewright.data.changes import read_facts_like, remove_facts
+
+        return remove_facts(self, read_facts_like(self, facts, truth=truth))
 
     def with_splits(self, splits: Mapping[str, KnowledgeBase]) -> KnowledgeBase:
         """Return the same facts with other splits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rulewright.data import ENTITY_TYPE, KnowledgeBase
+from rulewright.data import KnowledgeBase
 from rulewright.engine.batches import Derivation, Source
 from rulewright.engine.sql import positive_atoms
 from rulewright.errors import DataError, unknown_name
@@ -110,7 +110,6 @@ def add_new_predicates(kb: KnowledgeBase, rules: RuleSet, derivations: Sequence[
             raise unknown_name("predicate", name, declared)
         if name in declared and declared[name].arity != arity:
             raise DataError(f"{name} has {declared[name].arity} arguments in the facts and {arity} in the rules")
-    usual_type = next(iter(kb.domains), ENTITY_TYPE) if len(kb.domains) == 1 else ENTITY_TYPE
     pending = [derivation for derivation in derivations if str(derivation.head.predicate) not in declared]
     while pending:
         typed = [derivation for derivation in pending if None not in _head_types(derivation, declared)]
@@ -118,7 +117,7 @@ def add_new_predicates(kb: KnowledgeBase, rules: RuleSet, derivations: Sequence[
             name = str(derivation.head.predicate)
             if isinstance(derivation.head, Membership):
                 raise DataError(f"the classes of {name} are not known; declare them in the rules")
-            types = tuple(type_name or usual_type for type_name in _head_types(derivation, declared))
+            types = tuple(type_name or kb.usual_type for type_name in _head_types(derivation, declared))
             declared.setdefault(name, PredicateDeclaration(name, types))
         pending = [derivation for derivation in pending if str(derivation.head.predicate) not in declared]
     new = [declaration for name, declaration in declared.items() if name not in kb.predicates]
