@@ -16,6 +16,7 @@ ORDER = (
     "errors",
     "files",
     "checks",
+    "interrupts",
     "lazy",
     "tables",
     "logic",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
@@ -18,13 +18,15 @@ from rulewright.checks import read_memory_limit
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine.sql import Column, SQLEngine, declare_columns, table_name
 from rulewright.errors import DataError, MemoryLimitError, TimeLimitError
+from rulewright.interrupts import run_interruptibly
 
 
 class Engine(SQLEngine, AbstractContextManager["Engine"]):
     """Runs rule bodies over a knowledge base on DuckDB.
 
     ``memory_limit`` (bytes, or text such as ``"2GB"``) bounds what DuckDB holds; beyond it intermediate results go to
-    disk. ``path`` keeps the tables in a file instead of memory.
+    disk. ``path`` keeps the tables in a file instead of memory. Ctrl-C ends a statement at once, `time_limit` in time;
+    the engine stays usable after either.
 
     >>> from rulewright.logic import parse_rule
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -56,6 +58,7 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
             self._spill.cleanup()
             raise DataError(f"cannot start DuckDB: {_first_line(error)}") from None
         self._results = count()
+        self._limits: list[tuple[float, float]] = []  # of every `time_limit`: when it ends, and its seconds
         signatures = sorted({signature(declaration) for declaration in kb.predicates.values()})
         for truth in (True, False):
             for fact_signature in signatures:
@@ -66,25 +69,32 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
                     columns |= {f"a{position}": column for position, column in enumerate(table.columns)}
                     self._execute(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM incoming", columns)
 
-    def _execute(self, statement: str, incoming: Mapping[str, Column] | None = None) -> duckdb.DuckDBPyConnection:
-        """Run a statement, which may read columns of NumPy as ``incoming``."""
+    def _execute(self, statement: str, incoming: Mapping[str, Column] | None = None) -> dict[str, Column]:
+        """Run a statement, which may read columns of NumPy as ``incoming``, and return its columns by name."""
+        deadline, limit = min(self._limits, default=(None, 0.0))
+        seconds = None if deadline is None else deadline - time.monotonic()
+        if seconds is not None and seconds <= 0:
+            raise _stopped(limit)
         if incoming is not None:
             self._connection.register("incoming", {name: np.ascontiguousarray(incoming[name]) for name in incoming})
         try:
-            return self._connection.execute(statement)
+            return run_interruptibly(
+                lambda: self._connection.execute(statement).fetchnumpy(), self._connection.interrupt, seconds=seconds
+            )
         except duckdb.OutOfMemoryException as error:
             raise MemoryLimitError(
                 f"the query does not fit into the memory limit, even with disk: {_first_line(error)}; "
                 "raise memory_limit, or ask for shorter or more selective bodies"
             ) from None
+        except TimeLimitError:
+            raise _stopped(limit) from None
         finally:
             if incoming is not None:
                 self._connection.unregister("incoming")
 
     def run(self, statement: str) -> dict[str, Column]:
         """Run a statement and return its columns by name."""
-        columns = self._execute(statement).fetchnumpy()
-        return {name: np.asarray(column) for name, column in columns.items()}
+        return {name: np.asarray(column) for name, column in self._execute(statement).items()}
 
     def stream(self, statement: str, batch_size: int) -> Iterator[dict[str, Column]]:
         """Run a statement and yield its columns in batches; the result itself waits in DuckDB, on disk if need be."""
@@ -95,7 +105,7 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
             for start in range(0, rows, batch_size):
                 yield self.run(f"SELECT * FROM {name} WHERE rowid >= {start} AND rowid < {start + batch_size}")
         finally:
-            self._execute(f"DROP TABLE IF EXISTS {name}")
+            self._connection.execute(f"DROP TABLE IF EXISTS {name}")  # past a time limit too
 
     def put(self, name: str, columns: Mapping[str, Column]) -> None:
         """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
@@ -103,16 +113,16 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
 
     @contextmanager
     def time_limit(self, seconds: float) -> Iterator[None]:
-        """Stop what runs inside after so many seconds, with an error that says so; the engine stays usable."""
-        timer = threading.Timer(seconds, self._connection.interrupt)
-        timer.daemon = True
-        timer.start()
+        """Stop what runs inside after so many seconds by a `TimeLimitError`; of limits inside limits the first counts.
+
+        The statement that runs is interrupted; one that would begin later is refused.
+        """
+        limit = (time.monotonic() + seconds, seconds)
+        self._limits.append(limit)
         try:
             yield
-        except duckdb.InterruptException:
-            raise TimeLimitError(f"stopped after {seconds:g} s; ask for something more selective") from None
         finally:
-            timer.cancel()
+            self._limits.remove(limit)
 
     def close(self) -> None:
         """Let go of the database and its files."""
@@ -123,6 +133,10 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _stopped(seconds: float) -> TimeLimitError:
+    return TimeLimitError(f"stopped after {seconds:g} s; ask for something more selective")
 
 
 def _first_line(error: Exception) -> str:
