@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,8 +9,10 @@ from hypothesis import strategies as st
 
 from rulewright import KnowledgeBase, apply, rank
 from rulewright.errors import DataError, RulewrightError
+from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.path_mixture.learner import PathMixture
-from rulewright.logic import parse_rules
+from rulewright.logic import Comparison, Not, Rule, RuleSet, Variable, parse_rules
+from rulewright.reason import ranking
 from rulewright.reason.ranking import RuleRanker
 
 RULES = """
@@ -40,7 +44,7 @@ def test_scores_are_those_of_apply(facts, aggregation, memory):
     backward = ranker.scores("g", np.arange(5), inverse=True)
     np.testing.assert_allclose(forward, backward.T)
     labels = next(iter(kb.domains.values())).labels
-    new = {fact.args: fact.score for fact in apply(rules, kb, aggregation=aggregation)}
+    new = {fact.args: fact.score for fact in apply(rules, kb, aggregation=aggregation, max_rounds=1)}
     known = set(kb.tuples("g"))
     for h in range(5):
         for t in range(5):
@@ -63,19 +67,122 @@ def test_weights_are_summed_in_each_direction():
     assert backward[ids["a"]] == pytest.approx(-1.0)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "g(X, Y) :- p(X, Y), q(X, Y).",
-        "g(X, Y) :- p(X, Z), q(Y, W).",
-        "g(X, Y) :- p(X, V), q(V, Y), p(Y, W).",
-        "2.0 p(X, Y) => g(X, Y).",
-    ],
+def speaks(statement, kb, h, t):
+    """Whether a statement's body holds for g(h, t), by trying every assignment of entities to variables."""
+    labels = next(iter(kb.domains.values())).labels
+    rule = statement if isinstance(statement, Rule) else None
+    head = rule.head if rule else statement.formula.conclusion
+    head = head.formula if isinstance(head, Not) else head
+    alternatives = rule.alternatives() if rule else Rule(head, (statement.formula.premise,)).alternatives()
+    given = {}
+    for term, label in zip(head.args, (labels[h], labels[t]), strict=True):
+        if isinstance(term, Variable):
+            if given.setdefault(term, label) != label:
+                return False
+        elif term.name != label:
+            return False
+
+    def holds(literal, values):
+        unit = literal.unit
+        args = [values[term] if isinstance(term, Variable) else term.name for term in unit.args]
+        if isinstance(unit, Comparison):
+            truth = (args[0] == args[1]) == (unit.operator == "=")
+        else:
+            truth = kb.contains(str(unit.predicate), *args)
+        return truth == literal.positive
+
+    for body in alternatives:
+        free = {term for part in body for term in part.unit.args if isinstance(term, Variable)} - set(given)
+        for chosen in product(labels, repeat=len(free)):
+            values = given | dict(zip(free, chosen, strict=True))
+            if all(holds(part, values) for part in body):
+                return True
+    return False
+
+
+ANY_RULES = (
+    RULES.replace("0.1 ::", "0.3 ::")
+    + """
+0.9 :: g(X, Y) :- p(X, Y), q(X, Y).
+0.8 :: g(X, Y) :- p(X, Z), q(Y, W).
+0.7 :: g(X, Y) :- p(X, V), q(V, Y), p(Y, W).
+0.5 :: g(X, Y) :- p(X, Y), u(X).
+0.5 :: g(X, Y) :- q(X, Y), !p(X, Y).
+0.4 :: g(X, Y) :- p(X, Z), p(Z, Y), X != Y.
+0.3 :: g(X, Y) :- p(X, Z), q(Z, Y), X != Z, Z != Y.
+0.3 :: g(X, Y) :- p(X, V), q(V, W), p(W, Y), V != Y, X != W.
+0.2 :: g(X, e1) :- p(X, Y), Y != e1.
+0.2 :: g(X, Y) :- p(X, Y) ; q(Y, X).
+hard u(X) & q(X, Y) => g(X, Y).
+"""
 )
-def test_what_is_no_chain_is_refused(text):
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs, st.sets(st.integers(0, 4), min_size=1), st.sets(st.integers(0, 17), min_size=1), st.integers(1, 20))
+def test_max_plus_is_the_order_of_sorted_confidences(facts, owners, chosen, memory):
+    triples = [(r, h, t) for r, (h, t) in kb_of(facts).facts()]
+    kb = KnowledgeBase.from_facts([*triples, *(("u", f"e{owner}") for owner in sorted(owners))])
+    rules = RuleSet([statement for n, statement in enumerate(parse_rules(ANY_RULES)) if n in chosen])
+    ranker = RuleRanker.of(rules, kb)
+    assert ranker.aggregation == "max-plus"
+    ranker.max_cells = memory
+    expected = {
+        (h, t): sorted(
+            (getattr(statement, "confidence", 1.0) for statement in rules if speaks(statement, kb, h, t)), reverse=True
+        )
+        for h in range(5)
+        for t in range(5)
+    }
+    forward, backward = ranker.scores("g", np.arange(5)), ranker.scores("g", np.arange(5), inverse=True)
+    for (h, t), confidences in expected.items():
+        assert forward[h, t] == pytest.approx(max(confidences, default=0), abs=1e-8)
+        for other in range(5):
+            beside = expected[h, other]
+            assert np.sign(forward[h, t] - forward[h, other]) == (confidences > beside) - (confidences < beside)
+            beside = expected[other, t]
+            assert np.sign(backward[t, h] - backward[t, other]) == (confidences > beside) - (confidences < beside)
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs, st.integers(0, 9), st.sampled_from([1, 3, 10**6]), st.sampled_from([1, 2, 64]), st.integers(1, 4))
+def test_rivals_of_max_plus_are_those_of_its_scores(facts, seed, memory, first_rules, shared):
+    train, test = kb_of(facts).hold_out(0.4, seed=seed)
+    kb = train.with_splits({"test": test})
+    if not kb.split("test").n_facts:
+        return
+
+    class Scores:
+        def scores(self, *args, **named):
+            return ranker.scores(*args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "_FIRST_RULES", first_rules)
+        patch.setattr(ranking, "_SHARED_QUERIES", shared)
+        ranker = RuleRanker.of(parse_rules(RULES + RULES.replace("g(", "p(").replace("0.6", "0.5")), kb)
+        ranker.max_cells = memory
+        counted = evaluate_ranking(ranker, kb)
+        scored = evaluate_ranking(Scores(), kb)
+    for name in ("relation", "inverse", "higher", "equal"):
+        np.testing.assert_array_equal(getattr(counted, name), getattr(scored, name))
+
+
+def test_a_weight_for_every_pair_is_not_one_for_equal_entities():
+    kb = KnowledgeBase.from_triples([("a", "p", "b"), ("c", "g", "d")])
+    everyone = RuleRanker.of(parse_rules("1.5 g(X, Y)."), kb).scores("g", np.array([0]))
+    assert everyone.tolist() == [[1.5] * 4]
+    itself = RuleRanker.of(parse_rules("1.5 X = Y => g(X, Y)."), kb).scores("g", np.array([1]))
+    assert itself.tolist() == [[0, 1.5, 0, 0]]
+
+
+def test_what_cannot_rank_is_refused():
     kb = kb_of({(0, "p", 1)})
-    with pytest.raises(DataError, match="ranking takes chain rules"):
-        RuleRanker.of(parse_rules(text), kb)
+    with pytest.raises(DataError, match="a weight is no confidence"):
+        RuleRanker.of(parse_rules("2.0 p(X, Y) => g(X, Y)."), kb, aggregation="max")
+    with pytest.raises(DataError, match="conclude one atom"):
+        RuleRanker.of(parse_rules("2.0 p(X, Y) | g(X, Y)."), kb)
+    with pytest.raises(DataError, match="weight is not known"):
+        RuleRanker.of(parse_rules("learn p(X, Y) => g(X, Y)."), kb)
 
 
 def test_ways_are_counted_where_rules_say_so():
@@ -192,3 +299,42 @@ def test_bad_options_of_rank_are_refused(family):
         rank(parse_rules(GRANDPARENTS), family, "parent_of(ann, X)", count=0)
     with pytest.raises(DataError, match="aggregation must be"):
         rank(parse_rules(GRANDPARENTS), family, "parent_of(ann, X)", aggregation="sum")
+
+
+def test_names_need_no_quotes_where_they_are_known():
+    kb = KnowledgeBase.from_triples([("Q42", "P27", "Q145"), ("Q42", "P1", "Paris, Texas"), ("/m/1", "/a/b", "/m/2")])
+    rules = parse_rules(
+        "0.5 :: 'P27'(X, Y) :- 'P1'(X, Y). 0.5 :: 'P1'(X, Y) :- 'P27'(X, Y). 1 :: '/a/b'(X, Y) :- '/a/b'(Y, X)."
+    )
+    assert rank(rules, kb, "P27(Q42, X)")[0].entity == "Paris, Texas"
+    assert rank(rules, kb, "P27(X, Paris, Texas)")[0].entity == "Q42"
+    assert rank(rules, kb, "'P1'('Q42', X)")[0].entity == "Q145"
+    assert rank(rules, kb, "/a/b(/m/2, ?)")[0].entity == "/m/1"
+
+
+def test_unary_predicates_are_asked_too():
+    kb = KnowledgeBase.from_facts(
+        [("father_of", "al", "bo"), ("father_of", "cy", "di"), ("male", "al"), ("rich", "cy")]
+    )
+    rules = parse_rules(
+        "0.9 :: male(X) :- father_of(X, Y). 0.4 :: male(X) :- rich(X). 0.4 :: male(X) :- father_of(Y, X)."
+    )
+    answers = rank(rules, kb, "male(X)")
+    assert [(answer.entity, answer.score) for answer in answers] == [("cy", 0.9), ("bo", 0.4), ("di", 0.4)]
+    assert [str(part) for part in answers.premises(2)[0][1]] == ["rich(cy)"]
+    assert rank(rules, kb, "male(X)", known=True)[0].entity == "cy" and len(rank(rules, kb, "male(X)", known=True)) == 4
+    assert rank(rules, kb, "male(X)", aggregation="noisy-or")[0].score == pytest.approx(1 - 0.1 * 0.6)
+    assert rank(rules, kb, "male(X)", aggregation="weight")[0].score == pytest.approx(-np.log(0.1) - np.log(0.6))
+    with pytest.raises(DataError, match="a variable for the answer"):
+        rank(rules, kb, "male(al)")
+
+
+def test_reasons_against_are_shown_with_what_they_take_away():
+    kb = KnowledgeBase.from_triples([("a", "p", "b"), ("a", "q", "b"), ("c", "g", "d")])
+    rules = parse_rules("0.5 :: g(X, Y) :- p(X, Y). @{weight: 2.0}\n1.5 q(X, Y) => !g(X, Y).")
+    (answer,) = rank(rules, kb, "g(a, X)")
+    assert answer.score == 0.5 and answer.strengths == (2.0, -1.5)
+    assert [[str(part) for part in body] for body in rank(rules, kb, "g(a, X)").premises(2)[0]] == [
+        ["p(a, b)"],
+        ["q(a, b)"],
+    ]

@@ -54,9 +54,12 @@ def evaluate_kbc(
         Literal["mean", "optimistic", "pessimistic"], typer.Option(help="The rank among candidates of equal score.")
     ] = "mean",
     aggregation: Annotated[
-        Literal["weight", "noisy-or", "max"],
-        typer.Option(help="How rules that agree add up: learned weights, 1 − Π(1 − confidence), or the highest."),
-    ] = "weight",
+        Literal["max-plus", "max", "noisy-or", "weight"] | None,
+        typer.Option(
+            help="How rules that agree combine: the highest confidence, ties broken by the next; the highest; "
+            "1 − Π(1 − confidence); the sum of weights [default: weight where rules have weights, else max-plus]."
+        ),
+    ] = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
     by_relation: _ByRelation = False,

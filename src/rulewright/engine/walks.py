@@ -56,7 +56,8 @@ class Graph:
     ``X ← X A_p`` walks step ``p``. A walker with a hidden edge ``(h, r, t)`` walks on the graph without it,
     exactly: where ``p = r``, the ``X[i, h]`` ways that would have used the edge are taken from ``(X A_p)[i, t]``; where
     ``p`` is the inverse of ``r``, the ``X[i, t]`` ways from ``(X A_p)[i, h]``. Where edges weigh what they tell, those
-    beside the hidden one weigh what they would without it.
+    beside the hidden one weigh what they would without it. ``derived`` has further relations that are no predicates,
+    each as pairs of entities; their indices follow those of the predicates.
 
     >>> kb = KnowledgeBase.from_triples([("ann", "knows", "bob"), ("bob", "knows", "cid"), ("ann", "knows", "cid")])
     >>> graph = Graph(kb)
@@ -66,13 +67,19 @@ class Graph:
     0
     """
 
-    def __init__(self, kb: KnowledgeBase) -> None:
-        self.entities, self.relations = kb.n_entities, len(kb.predicates)
+    def __init__(self, kb: KnowledgeBase, derived: Sequence[tuple[Ids, Ids]] = ()) -> None:
+        self.entities, self.relations = kb.n_entities, len(kb.predicates) + len(derived)
         self.steps = self.before = self.after = np.zeros(0, dtype=np.int64)
+        relations = [np.full(len(heads), len(kb.predicates) + index) for index, (heads, _) in enumerate(derived)]
+        heads, tails = [pairs[0] for pairs in derived], [pairs[1] for pairs in derived]
         if "ee" in kb.tables():
             facts = kb.tables()["ee"]
-            forwards = encode_step(facts.predicate.astype(np.int64))
-            first, second = (column.astype(np.int64) for column in facts.columns)
+            relations.append(facts.predicate)
+            heads.append(facts.columns[0])
+            tails.append(facts.columns[1])
+        if relations:
+            relation, first, second = (np.concatenate(parts).astype(np.int64) for parts in (relations, heads, tails))
+            forwards = encode_step(relation)
             steps = np.concatenate([forwards, invert_step(forwards)])
             before, after = np.concatenate([first, second]), np.concatenate([second, first])
             order = np.lexsort((after, before, steps))
@@ -174,6 +181,10 @@ class RuleForm(IntEnum):
     """``r(X, c) ← P(X, d)``, or ``← P(X, Z)`` where the end ``d`` is `ANY_ENTITY`: it names the answer ``c``."""
     ASKED = 2
     """``r(c, Y) ← P(Y, d)``: it speaks only where the query is about ``c``."""
+    APART = 3
+    """``r(X, Y) ← P(X, Y), X ≠ Y``."""
+    EVERY = 4
+    """``r(X, Y)``: it speaks for every candidate alike; its path is empty."""
 
 
 def path_truth(ways: Floats, counting: Ways) -> Floats:
@@ -306,19 +317,25 @@ class Evidence:
                 if state.nnz == 0:
                     continue
             if path in self._walked:
-                yield from self._fire_walked(self._walked[path], state)
+                yield from self._fire_walked(self._walked[path], state, np.asarray(entities))
             waiting += [((*path, step), state) for step in reversed(self._next_steps.get(path, {}))]
         if len(self._asked):
             yield self._fire_asked(np.asarray(entities), hidden, wanted)
 
-    def _fire_walked(self, rules: Ids, state: sparse.csr_array) -> Iterator[Firings]:
-        """Let all rules with one path speak, given where the walkers came to."""
+    def _fire_walked(self, rules: Ids, state: sparse.csr_array, entities: Ids) -> Iterator[Firings]:
+        """Let all rules with one path speak, given where the walkers came to from where they started."""
         table = self.table
         rows = np.repeat(np.arange(state.shape[0]), np.diff(state.indptr))
         reached = state.indices.astype(np.int64)
         forms, ends = table.form[rules], table.end[rules]
         for rule in rules[forms == RuleForm.CLOSED]:
             yield rows, reached, int(rule), path_truth(state.data, table.ways)
+        for rule in rules[forms == RuleForm.APART]:
+            apart = np.flatnonzero(reached != entities[rows])
+            yield rows[apart], reached[apart], int(rule), path_truth(state.data[apart], table.ways)
+        for rule in rules[forms == RuleForm.EVERY]:
+            everyone = np.tile(np.arange(self.graph.entities), len(entities))
+            yield np.repeat(np.arange(len(entities)), self.graph.entities), everyone, int(rule), 1.0
         anywhere = rules[(forms == RuleForm.ANSWER) & (ends == ANY_ENTITY)]
         if len(anywhere):
             arrived = np.flatnonzero(np.diff(state.indptr))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,20 @@ class Scorer(Protocol):
 
     def scores(self, relation: str, entities: Ids, *, inverse: bool = False) -> Scores:
         """Return a row for each entity: how well every entity answers ``relation(h, ?)``, or ``relation(?, h)``."""
+        ...
+
+
+@runtime_checkable
+class RivalCounter(Protocol):
+    """A scorer that compares candidates with the answer alone, quicker than by scores of all of them."""
+
+    def count_rivals(
+        self, relation: str, asked: Ids, answers: Ids, known_row: Ids, known: Ids, *, inverse: bool = False
+    ) -> tuple[Ids, Ids]:
+        """Count for each query the candidates that score higher than its answer, and those that score the same.
+
+        ``known[k]`` is a right answer to query ``known_row[k]``, each named once; all are entity indices.
+        """
         ...
 
 
@@ -196,12 +210,17 @@ def evaluate_ranking(
             order = np.argsort(asked, kind="stable")
             for start in range(0, len(order), block_size):
                 chosen = order[start : start + block_size]
-                entities, row = np.unique(asked[chosen], return_inverse=True)
-                scores = np.asarray(scorer.scores(name, entities, inverse=inverse), dtype=np.float64)
-                scores = scores[row, domain.start : domain.start + len(domain)]
                 known_row, position = match_sorted(asked[chosen], known_asked)
-                known_candidate, answer = known_answers[position] - domain.start, answers[chosen] - domain.start
-                higher, equal = count_rivals(scores, answer, known_row, known_candidate)
+                if isinstance(scorer, RivalCounter) and not auc_pr:
+                    higher, equal = scorer.count_rivals(
+                        name, asked[chosen], answers[chosen], known_row, known_answers[position], inverse=inverse
+                    )
+                else:
+                    entities, row = np.unique(asked[chosen], return_inverse=True)
+                    scores = np.asarray(scorer.scores(name, entities, inverse=inverse), dtype=np.float64)
+                    scores = scores[row, domain.start : domain.start + len(domain)]
+                    known_candidate, answer = known_answers[position] - domain.start, answers[chosen] - domain.start
+                    higher, equal = count_rivals(scores, answer, known_row, known_candidate)
                 is_unseen = ~(is_seen[asked[chosen]] & is_seen[answers[chosen]])
                 relation = np.full(len(chosen), kb.predicate_index(name))
                 blocks.append((relation, np.full(len(chosen), inverse), higher, equal, is_unseen))

@@ -186,6 +186,22 @@ class Chain:
         """Return the steps walked from the other end: what the inverse of the head joins."""
         return tuple(Step(step.relation, not step.inverse) for step in reversed(self.steps))
 
+    def stops(self, atoms: Sequence[Atom], start: Term) -> list[Term]:
+        """Return the terms that the path visits, given the atoms that it was read from and where it begins.
+
+        >>> from rulewright.logic import parse_rule
+        >>> rule = parse_rule("uncle_of(X, Z) :- child_of(Z, Y), brother_of(X, Y).")
+        >>> print(*Chain.of(rule).stops(rule.body, rule.head.args[0]))
+        X Y Z
+        """
+        remaining, stops = list(atoms), [start]
+        for step in self.steps:
+            near, far = (1, 0) if step.inverse else (0, 1)
+            atom = next(atom for atom in remaining if atom.args[near] == stops[-1] and atom.predicate == step.relation)
+            remaining.remove(atom)
+            stops.append(atom.args[far])
+        return stops
+
     @classmethod
     def oriented(cls, head: Step, steps: tuple[Step, ...]) -> Chain:
         """Build a chain whose head may be inverse: then the rule is mirrored, for heads are never inverse.

@@ -2,7 +2,8 @@
 
 - `program`: rules read for an engine: derivations, integrity constraints, strata, predicates that are new.
 - `apply`: forward chaining in SQL, round by round; `inferred`: what it gives, new facts with scores and rules.
-- `ranking`: the candidates of a query ``r(h, ?)`` or ``r(?, t)``, scored by the rules that speak for them.
+- `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
+  ``r(?, t)``, scored by the rules that speak for them; `answers`: the best answers to one query, with reasons.
 - `instances`: which instances of rules give one fact, by indexed joins or SQL.
 - `explain`: the search for the best proofs over these instances, or for the rules that came nearest;
   `proofs`: what it returns, as text, JSON and drawing.
@@ -19,7 +20,8 @@ from rulewright.reason.inferred import Inferred, InferredFact, Violation
 from rulewright.reason.proofs import Explanation, NearMiss, Proof
 
 if TYPE_CHECKING:
-    from rulewright.reason.ranking import Answer, Answers, RuleRanker, rank
+    from rulewright.reason.answers import Answer, Answers, rank
+    from rulewright.reason.ranking import RuleRanker
 
 __all__ = [
     "Answer",
@@ -36,4 +38,6 @@ __all__ = [
     "explain",
     "rank",
 ]
-__getattr__, __dir__, _ = lazy_names(__name__, {"ranking": "Answer Answers RuleRanker rank"})  # SciPy takes its time
+__getattr__, __dir__, _ = lazy_names(
+    __name__, {"answers": "Answer Answers rank", "ranking": "RuleRanker"}
+)  # SciPy takes its time

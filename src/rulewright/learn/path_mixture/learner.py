@@ -375,5 +375,6 @@ def _write_rule(
         weight = -min(entry.get(FORWARD, 0.0), entry.get(BACKWARD, 0.0))
         return WeightedFormula(Implies(premise, Not(head)), "soft", weight, annotations)
     if not body:
-        return WeightedFormula(head, "soft", _heaviest(entry), annotations)
+        formula = head if rule.form != RuleForm.CLOSED else Implies(Comparison("=", x, y), head)
+        return WeightedFormula(formula, "soft", _heaviest(entry), annotations)
     return Rule(head, body, min(1.0, entry["support"] / (entry["body"] + DOUBT)), annotations)
