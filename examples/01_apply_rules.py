@@ -15,10 +15,10 @@ rules = rw.parse_rules("""
     hard !(parent_of(X, Y) & parent_of(Y, X)).
 """)
 
-inferred = rw.apply(rules, kb)
+inferred = rw.apply(rules, kb, max_rounds=None)  # until nothing is new; by default every rule is applied once
 for fact in inferred:
     print(f"{fact.score:.2f}  {fact}  because of  {fact.rules[0]}")
 print(f"broken constraints: {len(inferred.violations)}")
 
-# What follows is used again until nothing is new; why a fact follows, its proof says.
+# Why a fact follows, its proof says.
 print(rw.explain(rules, kb, "grandparent_of(ann, cid)"))

@@ -68,13 +68,16 @@ def test_a_drawing(folder):
 
 @pytest.mark.slow
 def test_apply_chains_within_its_limits(folder):
-    everything = json.loads(run("apply", "family.rules", "family.tsv", "--json").stdout)
+    everything = json.loads(run("apply", "family.rules", "family.tsv", "--rounds", "0", "--json").stdout)
     assert (len(everything["facts"]), everything["rounds"], everything["note"]) == (6, 3, "")
-    once = json.loads(run("apply", "family.rules", "family.tsv", "--rounds", "1", "--json").stdout)
+    bare = run("apply", "family.rules", "family.tsv", "--json")
+    once = json.loads(bare.stdout)
     assert [fact["round"] for fact in once["facts"]] == [1, 1, 1]
-    few = run("apply", "family.rules", "family.tsv", "--max-facts", "4", "--json")
+    assert once["note"] == "every rule was applied once; a further round would give 2 more facts"
+    assert bare.stderr == f"{once['note']}; --rounds 0 goes on until nothing is new\n"
+    few = run("apply", "family.rules", "family.tsv", "--rounds", "0", "--max-facts", "4", "--json")
     assert len(json.loads(few.stdout)["facts"]) == 4
-    assert "max_facts=4" in few.stderr
+    assert "max_facts=4" in few.stderr and "lower bounds" in few.stderr
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ class Naive:
                     if self._known(key) or (self.how == "noisy-or" and key in self.scores):
                         continue
                     score = rule.confidence * prod(self._best(each, assignment) for each in body)
-                    if self.how == "max" and (
+                    if self.how != "noisy-or" and (
                         score < self.min_score or score <= self.given.get(key, {}).get(number, -1)
                     ):
                         continue

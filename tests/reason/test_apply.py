@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -35,7 +36,7 @@ def random_rules(chance: random.Random, *, negation: float) -> list[Rule]:
 
 
 def check_against_naive(chance: random.Random, kb: KnowledgeBase, rules: RuleSet, max_rounds: int | None) -> None:
-    how, min_score = chance.choice(("max", "noisy-or")), chance.choice((0.0, 0.0, 0.4))
+    how, min_score = chance.choice(("max", "max-plus", "noisy-or")), chance.choice((0.0, 0.0, 0.4))
     options = {"min_score": min_score, "max_rounds": max_rounds}
     if max_rounds != 1 and stratified(rules.rules) is None:
         with pytest.raises(DataError, match="itself rests on"):
@@ -96,7 +97,7 @@ def test_new_predicates_get_their_types_from_the_body():
     builder = KnowledgeBaseBuilder([PredicateDeclaration("teaches", ("person", "course"))])
     builder.add("teaches", ["ann", "logic"])
     rules = parse_rules("taught_by(C, P) :- teaches(P, C). busy(P) :- taught_by(_, P).")
-    inferred = apply(rules, builder.build())
+    inferred = apply(rules, builder.build(), max_rounds=None)
     assert inferred.kb.predicate("taught_by").types == ("course", "person")
     assert inferred.kb.predicate("busy").types == ("person",)
     assert [(str(fact), fact.round) for fact in inferred] == [("busy(ann)", 2), ("taught_by(logic, ann)", 1)]
@@ -163,3 +164,87 @@ def test_what_is_observed_false_is_not_inferred():
     builder.add("friend", ["ann", "bob"])
     builder.add("friend", ["bob", "ann"], truth=False)
     assert len(apply(parse_rules("friend(X, Y) :- friend(Y, X)."), builder.build())) == 0
+
+
+def ranking_key(fact) -> tuple:
+    """The negated confidences of the rules for a fact, the best first; one with more of them is better."""
+    return (*sorted(-rule.confidence for rule in fact.rules), 0.0)
+
+
+@pytest.mark.parametrize("how", ["max", "max-plus", "noisy-or"])
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), max_facts=st.integers(1, 12), fewest=st.sampled_from([1, 2, 16]))
+def test_a_cut_leaves_the_best_with_the_scores_they_have_among_all(how, seed, max_facts, fewest):
+    chance = random.Random(seed)
+    confidences = (0.2, 0.3, 0.5, 0.5, 0.9)
+    rules = RuleSet(
+        dict.fromkeys(
+            replace(rule, confidence=chance.choice(confidences)) for rule in recursive_rules(chance, 8).rules
+        ),
+        predicates=recursive_rules(chance, 1).predicates,
+    )
+    kb = random_graph(chance)
+    everything = apply(rules, kb, aggregation=how)
+    with mock.patch.multiple(sys.modules["rulewright.reason.apply"], _FEWEST_RULES=fewest):
+        few = apply(rules, kb, aggregation=how, max_facts=max_facts)
+    assert few.exact
+    assert len(few) == min(max_facts, len(everything))
+    scores = {str(fact): fact.score for fact in everything}
+    assert all(fact.score == pytest.approx(scores[str(fact)]) for fact in few)
+    if how == "noisy-or":  # what the most confident rules give, and what all rules make of it
+        kept, strongest = {str(fact) for fact in few}, [max(rule.confidence for rule in fact.rules) for fact in few]
+        for fact in everything:
+            if str(fact) not in kept and fact.score > few[-1].score + 1e-9:
+                assert max(rule.confidence for rule in fact.rules) <= max(strongest)
+    else:
+        length = 1 if how == "max" else None
+        best = sorted(ranking_key(fact)[:length] for fact in everything)[:max_facts]
+        assert [ranking_key(fact)[:length] for fact in few] == best
+    cut = len(everything) > max_facts
+    assert ("max_facts" in few.note) == cut
+    if cut and how == "max":
+        lowest = few[-1].score
+        left_out = [fact for fact in everything if fact.score == lowest]
+        kept = [fact for fact in few if fact.score == lowest]
+        assert ("some are left out" in few.note) == (len(kept) < len(left_out))
+
+
+def test_a_cut_does_not_hide_what_reaches_the_minimum_score():
+    triples = [(f"a{i}", "weak", f"b{j}") for i in range(20) for j in range(20)] + [("a1", "strong", "b1")]
+    rules = parse_rules("0.1 :: new(X, Y) :- weak(X, Y). 0.9 :: new(X, Y) :- strong(X, Y).")
+    for how in ("max", "max-plus", "noisy-or"):
+        kb = KnowledgeBase.from_triples(triples)
+        few = apply(rules, kb, aggregation=how, max_facts=10, min_score=0.5)
+        assert [(str(fact), round(fact.score, 6)) for fact in few] == [
+            ("new(a1, b1)", 0.91 if how == "noisy-or" else 0.9)
+        ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), how=st.sampled_from(["max", "noisy-or"]))
+def test_what_a_further_round_would_add_is_told(seed, how):
+    chance = random.Random(seed)
+    rules, kb = recursive_rules(chance), random_graph(chance)
+    once = apply(rules, kb, aggregation=how)
+    if stratified(rules.rules) is None or "may give more" in once.note:
+        return
+    strata = len(stratified(rules.rules))
+    twice = apply(rules, kb, aggregation=how, max_rounds=2)
+    if strata > 1:
+        return
+    before = {str(fact): fact.score for fact in once}
+    new = sum(str(fact) not in before for fact in twice)
+    better = sum(fact.score > before[str(fact)] + 1e-12 for fact in twice if str(fact) in before)
+    parts = [f"{new:,} more facts"] * bool(new) + [f"better scores to {better:,}"] * bool(better)
+    expected = f"every rule was applied once; a further round would give {' and '.join(parts)}" if parts else ""
+    assert once.note == expected
+    assert once.complete == (not expected)
+
+
+def test_a_cut_in_a_later_round_is_said_to_give_lower_bounds():
+    kb = KnowledgeBase.from_triples([(f"n{i}", "e", f"n{i + 1}") for i in range(30)])
+    rules = parse_rules("p(X, Y) :- e(X, Y). 0.9 :: p(X, Z) :- p(X, Y), e(Y, Z).")
+    few = apply(rules, kb, max_rounds=None, max_facts=70)
+    assert len(few) == 70 and not few.exact
+    assert "lower bounds" in few.note
+    assert apply(rules, kb, max_rounds=None).complete

@@ -110,7 +110,7 @@ def check_all_proofs(chance: random.Random, kb: KnowledgeBase, rules: RuleSet) -
     if stratified(rules.rules) is None:
         return
     oracle = AllProofs(kb, rules.rules)
-    inferred = list(apply(rules, kb))
+    inferred = list(apply(rules, kb, max_rounds=None))
     first = rules.rules.index
     goals = [(fact.predicate, *fact.args) for fact in chance.sample(inferred, min(2, len(inferred)))]
     goals += chance.sample(sorted(oracle.known, key=str), 1)

@@ -54,7 +54,9 @@ class Verifier:
         self.kb = self.program.kb
         has_negation = any(not part.positive for derivation in self.program.derivations for part in derivation.body)
         # absence is a question to everything that follows, so this one thing is not checked by hand
-        self.inferred = {(fact.predicate, fact.args) for fact in apply(rules, kb)} if has_negation else set()
+        self.inferred = (
+            {(fact.predicate, fact.args) for fact in apply(rules, kb, max_rounds=None)} if has_negation else set()
+        )
 
     def check(self, proof: Proof, above: frozenset[Head] = frozenset()) -> None:
         """Check a proof below some facts."""

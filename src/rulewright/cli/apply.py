@@ -32,19 +32,21 @@ def apply(
     complete: Annotated[bool, typer.Option("--complete", help="Write the known facts too, without scores.")] = False,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Leave out facts with a lower score.")] = 0.0,
     aggregation: Annotated[
-        Literal["max", "noisy-or"], typer.Option(help="How the scores of several rules combine.")
+        Literal["max", "max-plus", "noisy-or"], typer.Option(help="How the scores of several rules combine.")
     ] = "max",
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="The most rounds; 1 applies each rule once. None: until nothing is new.")
-    ] = None,
-    max_facts: Annotated[int, typer.Option(min=1, help="Stop at so many new facts.")] = 10_000_000,
+        int, typer.Option(min=0, help="The most rounds; 1 applies each rule once, 0 goes on until nothing is new.")
+    ] = 1,
+    max_facts: Annotated[int, typer.Option(min=1, help="Keep so many new facts, the best.")] = 1_000_000,
     from_format: FactFormat = None,
     columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=0, help="How many facts the table shows.")] = 20,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print all new facts as JSON.")] = False,
 ) -> None:
-    """Apply rules to facts until nothing is new and show what is, with scores and the rules that gave it.
+    """Apply rules to facts and show what is new, with scores and the rules that gave it.
+
+    Every rule is applied once; --rounds 0 applies them to what they give, too, until nothing is new.
 
     Example: rulewright apply family.rules family.tsv -o new.tsv
     """
@@ -58,13 +60,13 @@ def apply(
             kb,
             aggregation=aggregation,
             min_score=min_score,
-            max_rounds=rounds,
+            max_rounds=rounds or None,
             max_facts=max_facts,
             memory_limit=memory_limit,
             progress=report,
         )
-    if inferred.note and rounds is None:
-        warn(inferred.note)
+    if inferred.note:
+        warn(inferred.note + ("; --rounds 0 goes on until nothing is new" if "further round" in inferred.note else ""))
     for violation in inferred.violations:
         warn(f"broken {violation.groundings:,} times: {violation.formula}")
     if output is not None:

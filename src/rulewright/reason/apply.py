@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rulewright.checks import SHARE, OneOf, Progress, Whole, check_parameter
 from rulewright.data import KnowledgeBase, signature
@@ -16,12 +19,24 @@ from rulewright.engine.sql import (
     positive_atoms,
     table_name,
 )
-from rulewright.errors import DataError
-from rulewright.reason.inferred import Aggregation, Inferred, Violation, split_by_predicate
+from rulewright.errors import DataError, TimeLimitError
+from rulewright.logic import Comparison
+from rulewright.reason.inferred import Aggregation, Inferred, Violation, keep_best, split_by_predicate
 from rulewright.reason.program import IntegrityConstraint, RuleProgram, Rules, find_strata
 
 _FEWEST_RULES = 16  # in a statement
 _MOST_MEETINGS = 20_000_000  # of new facts with rules, in a statement
+_LARGEST_BLOCK = 8192  # rules that are applied before facts are counted
+_SPARE = 4  # times max_facts, how many facts with low scores are held while others add to them
+
+
+if TYPE_CHECKING:
+    from rulewright.engine import Engine
+
+# What is certain counts as e^-1000 of doubt
+_NOISY_OR = "1 - EXP(SUM(CASE WHEN s >= 1 THEN -1000 ELSE LN(1 - s) END))"
+_Block = list[tuple[RuleBatch, int | None, range]]
+"""Statements: a batch, which of its atoms must be new (None in a first round), and which of its rules."""
 
 
 def seen_table(fact_signature: str) -> str:
@@ -35,7 +50,13 @@ def delta_table(fact_signature: str) -> str:
 
 
 class ForwardChaining:
-    """Applies a program round by round until nothing is new or a limit is met; ``note`` then says which."""
+    """Applies a program round by round until nothing is new or a limit is met; ``note`` then says which.
+
+    In the first round the most confident rules come first, so that a limit on facts leaves the best: once there are
+    enough, no rule to come can give a better one. Where several rules add up (``noisy-or``, ``max-plus``), the rules to
+    come are still applied to the facts that are there, so that their scores are those without a limit. Where a later
+    round meets the limit, a longer proof might better a score: then ``exact`` is False.
+    """
 
     def __init__(
         self,
@@ -50,17 +71,27 @@ class ForwardChaining:
     ) -> None:
         self.program, self.engine, self.aggregation = program, engine, aggregation
         self.min_score, self.max_rounds, self.max_facts, self.progress = min_score, max_rounds, max_facts, progress
-        self.rounds, self.note, self.overflowed = 0, "", False
+        self.rounds, self.note, self.overflowed, self.exact = 0, "", False, True
+        self.rules_left = 0
         self._rows = 0
+        self.changed: set[str] = set()
         kb, derivations = program.kb, program.derivations
-        once = max_rounds == 1
-        strata = [[*range(len(derivations))]] if once else find_strata(derivations)
-        self._strata = [batch_derivations([(index, derivations[index]) for index in stratum], kb) for stratum in strata]
+        self._once = max_rounds == 1
+        strata = [[*range(len(derivations))]] if self._once else find_strata(derivations)
+        best_first = [sorted(stratum, key=lambda index: -derivations[index].confidence) for stratum in strata]
+        self._strata = [
+            batch_derivations([(index, derivations[index]) for index in stratum], kb) for stratum in best_first
+        ]
         batches = [batch for stratum in self._strata for batch in stratum]
         premises = {name for batch in batches for names in batch.predicates for name in names}
         derived = {str(derivation.head.predicate) for derivation in derivations}
-        self._chains = len(self._strata) > 1 or bool(premises & derived)
-        self._keeps_facts = bool(program.constraints) or (self._chains and not once)
+        self.rests_on_absence = any(
+            not literal.positive and not isinstance(literal.unit, Comparison) and literal.unit.predicate in derived
+            for derivation in derivations
+            for literal in derivation.body
+        )
+        chains = len(self._strata) > 1 or bool(premises & derived) or self.rests_on_absence
+        self._keeps_facts = bool(program.constraints) or chains
         self._heads = sorted({batch.head_signature(kb) for batch in batches})
         for batch in batches:
             engine.put(batch.name, batch.columns)
@@ -78,8 +109,6 @@ class ForwardChaining:
         for stratum in self._strata:
             if not self._settle(stratum, first=stratum is self._strata[0]):
                 return
-        if self.max_rounds == 1 and self._chains and self._rows:
-            self.note = "every rule was applied once; a further round may give more"
 
     def _create(self, table: str, columns: str) -> None:
         self.engine.run(f"DROP TABLE IF EXISTS {table}")
@@ -89,97 +118,159 @@ class ForwardChaining:
         """Run rounds over one stratum; returns False where a limit ended them."""
         changed: set[str] | None = None
         while True:
-            statements = list(self._plan_round(stratum, changed))
-            if not statements:
+            blocks = self._plan_first_round(stratum) if changed is None else self._plan_round(stratum, changed)
+            if not blocks:
                 break
             if self.max_rounds is not None and self.rounds >= self.max_rounds:
                 self.note = f"stopped after {self.rounds} rounds; a further round may give more"
                 return False
-            rows_before, stage = self._rows, f"round {self.rounds + 1}"
-            for done, (batch, delta, rules) in enumerate(statements):
-                if self.progress is not None:
-                    self.progress(stage, done, len(statements))
-                self._add(batch, delta, rules, known=first and changed is None)
-                if self._rows > self.max_facts and self._count_facts() > self.max_facts:
-                    self.rounds += 1
-                    self.overflowed = True
-                    self.note = f"stopped in round {self.rounds} at max_facts={self.max_facts:,}; there are more"
-                    return False
-            if self.progress is not None:
-                self.progress(stage, len(statements), len(statements))
+            rows_before = self._rows
+            self._run_round(blocks, known=first and changed is None)
+            if self.overflowed:
+                return False
             self.rounds += self._rows > rows_before
             if not self._keeps_facts or self._rows == rows_before:
                 break
-            changed = self._merge()
-            if self.max_rounds == 1:
+            changed = self.changed = self._merge()
+            if self._once:
                 break
         if self.aggregation == "noisy-or" and self._keeps_facts:
             for fact_signature in self._heads:
                 self.engine.run(f"DELETE FROM {seen_table(fact_signature)} WHERE s < {self.min_score!r}")
         return True
 
-    def _plan_round(
-        self, stratum: Sequence[RuleBatch], changed: set[str] | None
-    ) -> Iterator[tuple[RuleBatch, int | None, range | None]]:
-        """Yield the statements of a round: a batch, which of its atoms must be new (none in the first), which rules.
+    def _run_round(self, blocks: Sequence[_Block], *, known: bool) -> None:
+        """Run the statements of a round, and stop between blocks once there are facts enough."""
+        stage, total, done = f"round {self.rounds + 1}", sum(map(len, blocks)), 0
+        adds_up = self.aggregation in ("noisy-or", "max-plus") and known
+        for position, block in enumerate(blocks, 1):
+            for batch, delta, rules in block:
+                if self.progress is not None:
+                    self.progress(stage, done, total)
+                self._add(batch, delta, rules, known=known, found_only=self.overflowed)
+                done += 1
+            if not self.overflowed and self._is_full():
+                self.overflowed = True
+                if not adds_up:
+                    self.rules_left = sum(len(rules) for later in blocks[position:] for _, _, rules in later)
+                    break
+                self._keep_found()
+        if self.progress is not None:
+            self.progress(stage, total, total)
+        if self.overflowed:
+            self.rounds += 1
+            self.exact = known and self._once
+            self.note = f"stopped in round {self.rounds} at max_facts={self.max_facts:,}"
+
+    def _is_full(self) -> bool:
+        """Return whether more facts are there than are to be kept."""
+        if self._rows <= self.max_facts:
+            return False
+        facts = self._count_facts()
+        if self.aggregation != "noisy-or" or not self.min_score or facts > _SPARE * self.max_facts:
+            return facts > self.max_facts
+        return self._count_facts(f"HAVING {_NOISY_OR} >= {self.min_score!r}") > self.max_facts
+
+    def _keep_found(self) -> None:
+        """Hold the facts that are there, for the rules to come to add to; with ``max-plus`` those that may stay."""
+        lowest = 0.0
+        if self.aggregation == "max-plus":
+            best = " UNION ALL ".join(
+                f"SELECT MAX(s) AS s FROM given_{head} GROUP BY {_fact_columns(head)}" for head in self._heads
+            )
+            ordered = f"SELECT s FROM ({best}) AS best ORDER BY s DESC LIMIT {self.max_facts}"
+            lowest = float(self.engine.run(f"SELECT MIN(s) AS s FROM ({ordered}) AS kept")["s"][0])
+        for head in self._heads:
+            key = _fact_columns(head)
+            self._create(f"found_{head}", declare_columns(head))
+            facts = f"SELECT {key} FROM given_{head} GROUP BY {key} HAVING MAX(s) >= {lowest!r}"
+            self.engine.run(f"INSERT INTO found_{head} {facts}")
+
+    def _plan_first_round(self, stratum: Sequence[RuleBatch]) -> list[_Block]:
+        """Return blocks of rules, few at first, such that none has a more confident rule than one before it."""
+        confidences = np.sort(np.concatenate([batch.columns["s"] for batch in stratum] or [np.empty(0)]))[::-1]
+        blocks: list[_Block] = []
+        begin, size = 0, _FEWEST_RULES
+        starts = [0] * len(stratum)
+        while begin < len(confidences):
+            lowest = confidences[min(begin + size, len(confidences)) - 1]
+            ends = [int(np.searchsorted(-batch.columns["s"], -lowest, side="right")) for batch in stratum]
+            parts = zip(stratum, starts, ends, strict=True)
+            blocks.append([(batch, None, range(start, end)) for batch, start, end in parts if start < end])
+            begin, starts, size = sum(ends), ends, min(2 * size, _LARGEST_BLOCK)
+        return blocks
+
+    def _plan_round(self, stratum: Sequence[RuleBatch], changed: set[str]) -> list[_Block]:
+        """Return the statements of a later round: a batch, which of its atoms must be new, which rules.
 
         Many new facts are met by few rules at once, so that the limit on facts is looked at in time.
         """
         size = max(_FEWEST_RULES, _MOST_MEETINGS // max(1, self._rows))
-        for batch in stratum:
-            if changed is None:
-                yield batch, None, None
-                continue
-            for position, names in enumerate(batch.predicates):
-                if names & changed:
-                    starts = range(0, len(batch.derivations), size)
-                    yield from ((batch, position, range(low, low + size)) for low in starts)
+        return [
+            [(batch, position, range(low, low + size))]
+            for batch in stratum
+            for position, names in enumerate(batch.predicates)
+            if names & changed
+            for low in range(0, len(batch.derivations), size)
+        ]
 
-    def _add(self, batch: RuleBatch, delta: int | None, rules: range | None, *, known: bool) -> None:
+    def _add(self, batch: RuleBatch, delta: int | None, rules: range, *, known: bool, found_only: bool) -> None:
         """Add what some rules give; with ``known`` from the known facts alone, whose scores are 1."""
+        fact_signature = batch.head_signature(self.program.kb)
+        instances = self._select_instances(batch, delta, rules, known=known, found_only=found_only)
+        key = _fact_columns(fact_signature)
+        best = f"SELECT {key}, n, MAX(s), {self.rounds + 1} FROM ({instances}) AS fresh"
+        where = " AND ".join(["1 = 1", *self._conditions_of_news(fact_signature)])
+        self.engine.run(f"INSERT INTO given_{fact_signature} {best} WHERE {where} GROUP BY {key}, n")
+        self._rows = sum(self._count(f"given_{head}") for head in self._heads)
+
+    def _select_instances(
+        self, batch: RuleBatch, delta: int | None, rules: range, *, known: bool, found_only: bool = False
+    ) -> str:
+        """Return the statement for the heads that rules give, with the rule ``n`` and the score ``s`` of each."""
         fact_signature, atoms = batch.head_signature(self.program.kb), range(len(batch.predicates))
         if known:
             join = batch.join(self.program.kb)
         else:
             tables = [delta_table if position == delta else seen_table for position in atoms]
             join = batch.join(self.program.kb, tables, seen_table)
-        if rules is not None:
+        if len(rules) < len(batch.derivations):
             join.conditions.append(f"r.i >= {rules.start} AND r.i < {rules.stop}")
         score = " * ".join(["r.s", *(f"t{position + 1}.s" for position in atoms if not known)])
-        names = ["p", *argument_columns(fact_signature)]
-        listed = ", ".join(f"{term} AS {name}" for term, name in zip(batch.express_head(join), names, strict=True))
-        instances = join.select(f"{listed}, r.n AS n, {score} AS s")
-        key = ", ".join(names)
-        best = f"SELECT {key}, n, MAX(s), {self.rounds + 1} FROM ({instances}) AS fresh"
-        where = " AND ".join(["1 = 1", *self._conditions_of_news(fact_signature)])
-        self.engine.run(f"INSERT INTO given_{fact_signature} {best} WHERE {where} GROUP BY {key}, n")
-        self._rows = sum(self._count(f"given_{head}") for head in self._heads)
+        head = dict(zip(["p", *argument_columns(fact_signature)], batch.express_head(join), strict=True))
+        if found_only:
+            join.sources.append(f"found_{fact_signature} AS f")
+            join.conditions += [f"f.{name} = {term}" for name, term in head.items()]
+        listed = ", ".join(f"{term} AS {name}" for name, term in head.items())
+        return join.select(f"{listed}, r.n AS n, {score} AS s")
 
     def _conditions_of_news(self, fact_signature: str) -> list[str]:
-        """Return the conditions for an instance to say something new: its head is not known, nor observed false."""
+        """Return the conditions for an instance to say something new."""
+        conditions, columns = self._conditions_of_unknown(fact_signature), ["p", *argument_columns(fact_signature)]
+        if self.aggregation == "noisy-or":
+            if self.rounds and self._keeps_facts:
+                conditions.append(_is_absent(seen_table(fact_signature), columns))
+        elif self.rounds:
+            conditions.append(_is_absent(f"given_{fact_signature}", [*columns, "n"], "o.s >= fresh.s"))
+        return conditions
+
+    def _conditions_of_unknown(self, fact_signature: str) -> list[str]:
+        """Return the conditions for the head of an instance not to be known, nor observed false, nor too uncertain."""
         decided = ["p", *argument_columns(fact_signature.removesuffix("c"))]  # an atom with any class is known
         conditions = [
             _is_absent(table_name(fact_signature, truth=truth), decided)
             for truth in (True, False)
             if fact_signature in self.program.kb.tables(truth=truth)
         ]
-        columns = ["p", *argument_columns(fact_signature)]
-        if self.aggregation == "max":
-            if self.min_score > 0:
-                conditions.append(f"fresh.s >= {self.min_score!r}")
-            if self.rounds:
-                conditions.append(_is_absent(f"given_{fact_signature}", [*columns, "n"], "o.s >= fresh.s"))
-        elif self.rounds and self._keeps_facts:
-            conditions.append(_is_absent(seen_table(fact_signature), columns))
+        if self.aggregation != "noisy-or" and self.min_score > 0:
+            conditions.append(f"fresh.s >= {self.min_score!r}")
         return conditions
 
     def _merge(self) -> set[str]:
         """Take up what a round has given; returns the predicates with new or better facts."""
         changed: set[str] = set()
         names = list(self.program.kb.predicates)
-        # what is certain counts as e^-1000 of doubt
-        noisy_or = "1 - EXP(SUM(CASE WHEN s >= 1 THEN -1000 ELSE LN(1 - s) END))"
-        combined = "MAX(s)" if self.aggregation == "max" else noisy_or
+        combined = _NOISY_OR if self.aggregation == "noisy-or" else "MAX(s)"
         for fact_signature in self._heads:
             key, delta = _fact_columns(fact_signature), delta_table(fact_signature)
             new = f"given_{fact_signature} WHERE k = {self.rounds}"
@@ -192,12 +283,36 @@ class ForwardChaining:
             changed |= {names[int(p)] for p in self.engine.run(f"SELECT DISTINCT p FROM {delta}")["p"]}
         return changed
 
+    def count_next_round(self, most: int) -> Iterator[tuple[int, int]]:
+        """Count what a second round would add to the first, statement by statement, up to so many at each.
+
+        Yields how many facts are new and how many have a better score, of all so far.
+        """
+        counts = dict.fromkeys(self._heads, (0, 0))
+        for head in self._heads:
+            self._create(f"next_{head}", declare_columns(head))
+        for [(batch, position, rules)] in self._plan_round(self._strata[0], self.changed):
+            head = batch.head_signature(self.program.kb)
+            key, columns = _fact_columns(head), ["p", *argument_columns(head)]
+            as_good = [] if self.aggregation == "noisy-or" else ["o.s >= fresh.s"]
+            conditions = [
+                *self._conditions_of_unknown(head),
+                _is_absent(seen_table(head), columns, *as_good),
+                _is_absent(f"next_{head}", columns),
+            ]
+            instances = self._select_instances(batch, position, rules, known=False)
+            facts = f"SELECT DISTINCT {key} FROM ({instances}) AS fresh WHERE {' AND '.join(conditions)} LIMIT {most}"
+            self.engine.run(f"INSERT INTO next_{head} {facts}")
+            new = self._count(f"next_{head} AS fresh WHERE {_is_absent(f'given_{head}', columns)}")
+            counts[head] = new, self._count(f"next_{head}") - new
+            yield sum(new for new, _ in counts.values()), sum(better for _, better in counts.values())
+
     def _count(self, rows: str) -> int:
         return int(self.engine.run(f"SELECT COUNT(*) AS n FROM {rows}")["n"][0])
 
-    def _count_facts(self) -> int:
-        """Return the number of new facts so far."""
-        facts = (f"SELECT DISTINCT {_fact_columns(head)} FROM given_{head}" for head in self._heads)
+    def _count_facts(self, having: str = "") -> int:
+        """Return the number of new facts so far, or of those with a property."""
+        facts = (f"SELECT 1 FROM given_{head} GROUP BY {_fact_columns(head)} {having}" for head in self._heads)
         return sum(self._count(f"({rows}) AS facts") for rows in facts)
 
     def given(self) -> Iterator[tuple[str, dict[str, Column]]]:
@@ -233,27 +348,32 @@ def apply(
     *,
     aggregation: Aggregation = "max",
     min_score: float = 0.0,
-    max_rounds: int | None = None,
-    max_facts: int = 10_000_000,
+    max_rounds: int | None = 1,
+    max_facts: int = 1_000_000,
     memory_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> Inferred:
-    """Apply rules to the known facts, and again to what they give, until nothing is new; return what is.
+    """Apply every rule once to the known facts, or round by round to what they give too; return what is new.
 
     An instance of a rule has the score ``confidence × Π score of its premises``; known facts, and absent ones under
     ``!``, have score 1. A rule gives a fact the score of its best instance, and of several rules' scores a fact gets
 
     - with ``max`` the highest: the score of its best proof, however many rounds that takes;
+    - with ``max-plus`` the highest too, but of facts with equal scores that comes first whose second best rule is
+      better, and so on;
     - with ``noisy-or`` ``1 − Π (1 − score)`` over the rules of the round that first gives it, so that no fact
       makes itself more probable.
 
-    What is negated is settled first (strata); a predicate that rests on its own absence is refused. Facts below
-    ``min_score`` are left out, also as premises and when something asks for their absence. ``hard`` formulas that
-    read as a rule give facts with score 1, the others are checked at the end, and those that do not hold are among
-    ``violations``. Weighted and learnable formulas are refused.
+    ``max_rounds=1`` applies every rule once; ``None`` goes on until nothing is new, so that facts rest on inferred
+    facts and their scores on all ways to infer them. What is negated is then settled first (strata); a predicate that
+    rests on its own absence is refused. Facts below ``min_score`` are left out, also as premises and when something
+    asks for their absence. ``hard`` formulas that read as a rule give facts with score 1, the others are checked at
+    the end, and those that do not hold are among ``violations``. Weighted and learnable formulas are refused.
 
-    ``max_rounds=1`` applies every rule once to the known facts alone. Where ``max_rounds`` or ``max_facts`` ends the
-    work, ``note`` of the result says so: what is there is right, but there may be more.
+    Of more than ``max_facts`` facts the best are kept: rules are applied in the order of their confidence, so that
+    those of one round are exactly the best of all, with the scores that they have among all. Where a later round meets
+    the limit, scores are lower bounds, and ``exact`` of the result is False. Whatever is not there, by ``max_rounds``
+    or ``max_facts``, the ``note`` of the result tells.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -261,13 +381,15 @@ def apply(
     ...     ancestor_of(X, Y) :- parent_of(X, Y).
     ...     0.9 :: ancestor_of(X, Z) :- parent_of(X, Y), ancestor_of(Y, Z).
     ... ''')
-    >>> for fact in apply(rules, kb):
+    >>> apply(rules, kb)
+    Inferred(2 new facts; every rule was applied once; a further round would give 1 more facts)
+    >>> for fact in apply(rules, kb, max_rounds=None):
     ...     print(fact, fact.score, fact.round)
     ancestor_of(ann, bob) 1.0 1
     ancestor_of(bob, cid) 1.0 1
     ancestor_of(ann, cid) 0.9 2
     """
-    check_parameter("aggregation", aggregation, OneOf("max", "noisy-or"))
+    check_parameter("aggregation", aggregation, OneOf("max", "max-plus", "noisy-or"))
     check_parameter("min_score", min_score, SHARE)
     check_parameter("max_rounds", max_rounds, Whole(1, optional=True))
     check_parameter("max_facts", max_facts, Whole(1))
@@ -286,8 +408,53 @@ def apply(
         )
         chaining.run()
         counts = [(constraint.formula, chaining.count_broken(constraint)) for constraint in program.constraints]
-        derived = split_by_predicate(
-            program.kb, chaining.given(), aggregation, min_score=min_score, max_facts=max_facts
-        )
+        derived = split_by_predicate(program.kb, chaining.given(), aggregation, min_score=min_score)
+        note = chaining.note
+        if chaining.overflowed:
+            derived, how = keep_best(derived, max_facts, by_lists=aggregation == "max-plus")
+            note += f": {how}" + ("" if chaining.exact else ", so far, and their scores are lower bounds")
+            if chaining.exact and chaining.rules_left:
+                note += f"; {chaining.rules_left:,} less confident rules were not applied"
+        elif max_rounds == 1:
+            note = _describe_next_round(chaining, engine)
     violations = [Violation(formula, count) for formula, count in counts if count]
-    return Inferred(program.kb, program.sources, derived, violations, rounds=chaining.rounds, note=chaining.note)
+    return Inferred(
+        program.kb,
+        program.sources,
+        derived,
+        violations,
+        rounds=chaining.rounds,
+        note=note,
+        exact=chaining.exact,
+        by_lists=aggregation == "max-plus",
+    )
+
+
+_MOST_COUNTED = 100_000  # facts of a further round
+_SECONDS = 3.0  # for counting them
+
+
+def _describe_next_round(chaining: ForwardChaining, engine: Engine) -> str:
+    """Say what a second round would add to the first; nothing where it would not."""
+    unknown = "every rule was applied once; a further round may give more"
+    if not chaining.changed:
+        return ""
+    if chaining.rests_on_absence or (chaining.aggregation == "noisy-or" and chaining.min_score):
+        return unknown
+    new = better = 0
+    at_least = ""
+    try:
+        with engine.time_limit(_SECONDS):
+            for new, better in chaining.count_next_round(_MOST_COUNTED):
+                if new + better >= _MOST_COUNTED:
+                    at_least = "at least "
+                    break
+    except TimeLimitError:
+        if not new and not better:
+            return unknown
+        at_least = "at least "
+    if not new and not better:
+        return ""
+    parts = [f"{at_least}{new:,} more facts"] if new else []
+    parts += [f"better scores to {'' if new else at_least}{better:,}"] if better else []
+    return f"every rule was applied once; a further round would give {' and '.join(parts)}"

@@ -18,7 +18,7 @@ from rulewright.engine.sql import Column, argument_columns
 from rulewright.logic import WeightedFormula, quote
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
-Aggregation = Literal["max", "noisy-or"]
+Aggregation = Literal["max", "max-plus", "noisy-or", "weight"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,14 @@ class Violation:
 
 @dataclass(frozen=True)
 class InferredColumns:
-    """The new facts of one predicate: columns, scores, rounds, and for each row a slice of source indices."""
+    """The new facts of one predicate: columns, scores, rounds, and for each row a slice of sources, strongest first."""
 
     columns: tuple[Column, ...]
     scores: npt.NDArray[np.float64]
     rounds: npt.NDArray[np.int32]
     source_bounds: npt.NDArray[np.int64]
     source_indices: npt.NDArray[np.int32]
+    source_scores: npt.NDArray[np.float64]
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> InferredColumns:
         """Return some of the rows."""
@@ -65,6 +66,7 @@ class InferredColumns:
             self.rounds[chosen],
             range_bounds(lengths[chosen]),
             self.source_indices[np.repeat(chosen, lengths)],
+            self.source_scores[np.repeat(chosen, lengths)],
         )
 
 
@@ -74,28 +76,59 @@ def combine_rules(columns: Sequence[Column], given: dict[str, Column], aggregati
     is_new_rule = is_new_fact | np.append(True, given["n"][1:] != given["n"][:-1])
     rows = np.flatnonzero(is_new_rule)
     best, starts = np.maximum.reduceat(given["s"], rows), np.flatnonzero(is_new_fact[rows])
-    if aggregation == "max":
-        scores = np.maximum.reduceat(best, starts)
-    else:
+    if aggregation == "noisy-or":
         scores = 1.0 - np.multiply.reduceat(1.0 - best, starts)
+    else:
+        scores = np.maximum.reduceat(best, starts)
+    fact = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(rows))))
+    strongest = np.lexsort((-best, fact))
     return InferredColumns(
         tuple(column[rows[starts]] for column in columns),
         scores,
         np.minimum.reduceat(given["k"], rows[starts]),
         np.append(starts, len(rows)),
-        given["n"][rows],
+        given["n"][rows][strongest],
+        best[strongest],
     )
 
 
+def rank_facts(parts: Sequence[InferredColumns], *, by_lists: bool) -> npt.NDArray[np.int64]:
+    """Return the rank of each fact, 0 for the best, equal where nothing tells two apart.
+
+    By their scores, or ``by_lists``: the strongest rule for each counts, of equals the second strongest, and so on; a
+    fact for which no more rules speak comes after one for which some do.
+    """
+    if not parts:
+        return np.zeros(0, dtype=np.int64)
+    if not by_lists:
+        scores = np.concatenate([facts.scores for facts in parts])
+        return np.unique(-scores, return_inverse=True)[1].astype(np.int64)
+    bounds = range_bounds(np.concatenate([np.diff(facts.source_bounds) for facts in parts]))
+    strengths = np.concatenate([facts.source_scores for facts in parts])
+    rank = np.zeros(len(bounds) - 1, dtype=np.int64)
+    tied, depth = np.arange(len(rank)), 0
+    while len(tied) > 1:
+        position = bounds[tied] + depth
+        has_more = position < bounds[tied + 1]
+        strength = np.where(has_more, strengths[np.minimum(position, len(strengths) - 1)], -1.0)
+        order = np.lexsort((-strength, rank[tied]))
+        tied, strength, has_more = tied[order], strength[order], has_more[order]
+        is_new_rank = np.append(True, rank[tied][1:] != rank[tied][:-1])
+        is_new = is_new_rank | np.append(True, strength[1:] != strength[:-1])
+        rank_starts = np.flatnonzero(is_new_rank)
+        starts = np.flatnonzero(is_new)
+        within = starts - rank_starts[np.cumsum(is_new_rank)[starts] - 1]
+        sizes = np.diff(np.append(starts, len(tied)))
+        rank[tied] += np.repeat(within, sizes)  # a rank is how many facts are better
+        tied = tied[np.repeat(sizes > 1, sizes) & has_more]
+        depth += 1
+    return rank
+
+
 def split_by_predicate(
-    kb: KnowledgeBase,
-    given: Iterable[tuple[str, dict[str, Column]]],
-    aggregation: Aggregation,
-    *,
-    min_score: float,
-    max_facts: int,
+    kb: KnowledgeBase, given: Iterable[tuple[str, dict[str, Column]]], aggregation: Aggregation, *, min_score: float
 ) -> dict[str, InferredColumns]:
-    """Split what was given by predicate; of too many facts those of early rounds and high scores stay."""
+    """Split what was given by predicate."""
     derived: dict[str, InferredColumns] = {}
     names = list(kb.predicates)
     for fact_signature, rows in given:
@@ -104,21 +137,35 @@ def split_by_predicate(
             part = {name: column[start:stop] for name, column in rows.items()}
             facts = combine_rules([part[name] for name in argument_columns(fact_signature)], part, aggregation)
             derived[names[predicate]] = facts.select(facts.scores >= min_score)
-    bounds = range_bounds([len(facts.scores) for facts in derived.values()])
-    if bounds[-1] > max_facts:
-        rounds = np.concatenate([facts.rounds for facts in derived.values()])
-        scores = np.concatenate([facts.scores for facts in derived.values()])
-        keep = np.zeros(bounds[-1], dtype=bool)
-        keep[np.lexsort((-scores, rounds))[:max_facts]] = True
-        parts = np.split(keep, bounds[1:-1])
-        derived = {name: facts.select(part) for (name, facts), part in zip(derived.items(), parts, strict=True)}
     return {name: facts for name, facts in derived.items() if len(facts.scores)}
+
+
+def keep_best(
+    derived: dict[str, InferredColumns], max_facts: int, *, by_lists: bool
+) -> tuple[dict[str, InferredColumns], str]:
+    """Keep the best facts; return them with words that say which these are."""
+    bounds = range_bounds([len(facts.scores) for facts in derived.values()])
+    rank = rank_facts([*derived.values()], by_lists=by_lists)
+    scores = np.concatenate([facts.scores for facts in derived.values()] or [np.empty(0)])
+    order = np.argsort(rank, kind="stable")
+    if len(order) == 0:
+        return derived, "none has a score that high"
+    lowest = order[:max_facts][-1]
+    how = f"the best {min(len(order), max_facts):,} are kept, down to a score of {scores[lowest]:.3g}"
+    if len(order) > max_facts and rank[order[max_facts]] == rank[lowest]:
+        how += ", and of equally good ones some are left out"
+    keep = np.zeros(len(rank), dtype=bool)
+    keep[order[:max_facts]] = True
+    parts = np.split(keep, bounds[1:-1])
+    kept = {name: facts.select(part) for (name, facts), part in zip(derived.items(), parts, strict=True)}
+    return {name: facts for name, facts in kept.items() if len(facts.scores)}, how
 
 
 class Inferred(Sequence[InferredFact]):
     """The new facts of an application, best score first; columns inside, labels when a fact is looked at.
 
-    ``rounds`` is how many rounds gave something, ``note`` says which limit ended the application too early, if one did.
+    ``rounds`` is how many rounds gave something. ``note`` says what is not here: what a further round would give, or
+    what a limit cut off. Then ``exact`` says whether the scores are still right, or lower bounds.
     """
 
     def __init__(
@@ -130,11 +177,14 @@ class Inferred(Sequence[InferredFact]):
         *,
         rounds: int = 1,
         note: str = "",
+        exact: bool = True,
+        by_lists: bool = False,
     ) -> None:
         self.kb = kb
         self.sources = tuple(sources)
         self.violations = tuple(violations)
-        self.rounds, self.note = rounds, note
+        self.rounds, self.note, self.exact = rounds, note, exact
+        self._by_lists = by_lists
         self._derived = derived
         self._bounds = range_bounds([len(facts.scores) for facts in derived.values()])
 
@@ -145,8 +195,7 @@ class Inferred(Sequence[InferredFact]):
 
     @cached_property
     def _order(self) -> npt.NDArray[np.intp]:
-        scores = np.concatenate([facts.scores for facts in self._derived.values()] or [np.empty(0)])
-        return np.argsort(-scores, kind="stable")
+        return np.argsort(rank_facts([*self._derived.values()], by_lists=self._by_lists), kind="stable")
 
     def __len__(self) -> int:
         return int(self._bounds[-1])

@@ -64,7 +64,7 @@ def threshold_labels(logits: Sequence[Logits], threshold: float, worlds: Sequenc
 def infer_labels(rules: RuleSet, labels: Sequence[Labels], worlds: Sequence[World], setting: Setting) -> list[Labels]:
     """Add what follows from labels and known facts, to the fixed point."""
     known = [predicted | world.known for predicted, world in zip(labels, worlds, strict=True)]
-    inferred = apply(rules, worlds_to_facts(worlds, known, setting.relations))
+    inferred = apply(rules, worlds_to_facts(worlds, known, setting.relations), max_rounds=None)
     inferred_labels = facts_to_labels(inferred.facts, worlds, setting.relations)
     return [
         (predicted | inferred_here) & world.queried

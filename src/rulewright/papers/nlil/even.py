@@ -51,7 +51,7 @@ def derive_alone(rules: RuleSet, kb: KnowledgeBase) -> set[int]:
     """Return what rules derive of the target where none of its facts is given."""
     target_index = kb.predicate_index(TARGET)
     tables = {name: table.keep_rows(table.predicate != target_index) for name, table in kb.tables().items()}
-    return set(apply(rules, kb.with_facts(tables)).facts.columns(TARGET)[0].tolist())
+    return set(apply(rules, kb.with_facts(tables), max_rounds=None).facts.columns(TARGET)[0].tolist())
 
 
 def measure(derived: set[int], wanted: set[int]) -> dict[str, float]:
