@@ -6,7 +6,7 @@ import os
 import pytest
 
 from rulewright.errors import FileError, ParseError
-from rulewright.files import read_bytes, read_text, write_text
+from rulewright.files import check_output, read_bytes, read_text, write_text
 
 
 def test_round_trip_plain_and_compressed(tmp_path):
@@ -68,3 +68,33 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     write_text(path, "new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_links_are_followed_and_devices_stay_devices(tmp_path):
+    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    write_text(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "real.txt").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "through")
+    assert os.read(reader, 99) == b"through"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_outputs_are_checked_before_they_are_written(tmp_path, monkeypatch):
+    check_output("-", inputs=["-"])
+    check_output(tmp_path / "new")
+    with pytest.raises(FileError, match="cannot write"):
+        check_output("no\0name")
+    (tmp_path / "old").write_text("")
+    check_output(tmp_path / "old", inputs=["-", tmp_path / "other"])
+    with pytest.raises(FileError, match="it is what is read"):
+        check_output(tmp_path / "old", inputs=[tmp_path / "old"])
+    monkeypatch.setattr(os, "access", lambda *_: False)  # whoever may do everything is refused nothing
+    with pytest.raises(FileError, match=r"old: it is read-only$"):
+        check_output(tmp_path / "old")
+    with pytest.raises(FileError, match=rf"new: the folder {tmp_path} is read-only$"):
+        check_output(tmp_path / "new")
+    assert os.listdir(tmp_path) == ["old"]  # noqa: PTH208

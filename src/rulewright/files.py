@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from rulewright.errors import FileError, ParseError
@@ -74,20 +75,68 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write bytes to a file in one step."""
-    target = Path(path)
+    """Write bytes to a file in one step; a link is followed, and a device or a pipe is written to as it is."""
     temporary = ""
     try:
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(content)
+            return
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
             temporary = file.name
             file.write(content)
         mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
         Path(temporary).chmod(mode)
         Path(temporary).replace(target)
+        temporary = ""
     except (OSError, ValueError) as error:
+        raise file_error("write", os.fspath(path), error) from None
+    finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise file_error("write", os.fspath(path), error) from None
+
+
+def check_output(path: str | os.PathLike[str], *, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Refuse a file that could not be written, and one of the ``inputs``, before any work is done for it.
+
+    >>> _ = (folder / "graph.tsv").write_text("")
+    >>> check_output(folder / "new.tsv", inputs=[folder / "graph.tsv"])
+    >>> check_output("graph.tsv", inputs=["../" + Path.cwd().name + "/graph.tsv"])
+    Traceback (most recent call last):
+    ...
+    rulewright.errors.FileError: cannot write graph.tsv: it is what is read, and would be lost; name another file
+    """
+    name = os.fspath(path)
+    if name == STDIO:
+        return
+    try:
+        target = Path(os.path.realpath(path))
+        problem = _find_problem(target)
+        if any(os.fspath(source) != STDIO and _is_same(target, source) for source in inputs):
+            problem = "it is what is read, and would be lost; name another file"
+    except (OSError, ValueError) as error:
+        raise file_error("write", name, error) from None
+    if problem:
+        raise FileError(f"cannot write {name}: {problem}")
+
+
+def _find_problem(target: Path) -> str:
+    if target.is_dir():
+        return "it is a folder; name a file in it"
+    if not target.parent.is_dir():
+        return f"{target.parent} is not a folder" if target.parent.exists() else f"there is no folder {target.parent}"
+    if target.exists() and not os.access(target, os.W_OK):
+        return "it is read-only"
+    if not target.exists() and not os.access(target.parent, os.W_OK | os.X_OK):
+        return f"the folder {target.parent} is read-only"
+    return ""
+
+
+def _is_same(target: Path, source: str | os.PathLike[str]) -> bool:
+    """Tell whether two names are one file, through links too."""
+    if target.exists() and Path(source).exists():
+        return target.samefile(source)
+    return target == Path(os.path.realpath(source))
 
 
 def file_error(action: str, name: str, error: OSError | ValueError) -> FileError:

@@ -170,7 +170,7 @@ def test_errors_are_one_line(folder, args, message):
     ("args", "message"),
     [
         (("pred.json", "-"), "only the first argument, what was predicted, can be standard input"),
-        (("pred.json", "gold.json", "--by-rule"), "--by-rule needs --rules"),
+        (("pred.json", "gold.json", "--by-rule"), "'--by-rule': it needs --rules"),
         (("pred.json", "gold.json", "--distance-bounds", "0,x"), "must be whole numbers with commas, got '0,x'"),
         (("pred.json", "gold.json", "--distance-bounds", "5,9"), "must start at 0 and increase, got 5, 9"),
         (("pred.json", "gold.json", "--ties", "mean"), "No such option: --ties"),

@@ -8,8 +8,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
-from typing import Annotated
+import threading
+import time
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -52,16 +56,51 @@ def _options(
     """Learn logical rules from data and put them to work. Start with: rulewright demo."""
 
 
+_GRACE = 1.5
+"""Seconds after Ctrl-C that a command has to end by itself."""
+
+
 def main() -> None:
-    """Run the command line; exit with 0, with 1 where it could not, with 2 on wrong usage."""
+    """Run the command line; exit with 0, with 1 where it could not, with 2 on wrong usage, with 130 on Ctrl-C."""
+    _watch_for_interrupts()
     try:
         app()
     except RulewrightError as error:
         sys.stderr.write(f"rulewright: {error}\n")
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("rulewright: interrupted\n")
-        sys.exit(130)
+    except (KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code != _INTERRUPTED:
+            raise
+        _end_interrupted()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush stays quiet
         sys.exit(1)
+
+
+_INTERRUPTED = 128 + signal.SIGINT
+_ending = threading.Lock()
+
+
+def _end_interrupted() -> NoReturn:
+    """Say so, once, and end the process at once; every output is written in one step, so none is left half written."""
+    _ending.acquire()
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # which a progress bar has hidden
+    sys.stderr.write(f"{show_cursor}rulewright: interrupted\n")
+    sys.stderr.flush()
+    os._exit(_INTERRUPTED)
+
+
+def _watch_for_interrupts() -> None:
+    """End the process soon after Ctrl-C even where a library holds the main thread, in which alone Python hears it."""
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while receiver.recv(1) != bytes([signal.SIGINT]):
+            pass
+        time.sleep(_GRACE)
+        _end_interrupted()
+
+    sender.detach()  # it stays open as long as the process lives
+    threading.Thread(target=watch, daemon=True).start()

@@ -10,11 +10,13 @@ import typer
 from rulewright.cli.console import (
     FactColumns,
     FactFormat,
+    check_output,
     print_json,
     print_line,
     print_table,
     progress,
     read_facts_of,
+    refuse_options,
     warn,
 )
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def apply(
+    context: typer.Context,
     rules: Annotated[str, typer.Argument(help="A rule file (.rules, .mln), or - for standard input.")],
     facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
     output: Annotated[
@@ -53,6 +56,11 @@ def apply(
     from rulewright.io import read_rules
     from rulewright.reason import apply as apply_rules
 
+    if output is None:
+        refuse_options(context, "only a file (-o) can hold the known facts too", "complete")
+    if json or output is not None:
+        refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
+    check_output(output, (rules, facts), "facts")
     rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
     with progress("applying rules") as report:
         inferred = apply_rules(

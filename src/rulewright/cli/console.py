@@ -6,13 +6,15 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rulewright import files
 from rulewright.checks import Progress
 
 if TYPE_CHECKING:
@@ -158,6 +160,38 @@ def read_facts_of(path: str, format: FactFormat = None, columns: FactColumns = N
     for note in kb.notes:
         warn(note)
     return kb
+
+
+def check_output(
+    path: str | None,
+    inputs: Sequence[str | None],
+    contents: Literal["facts", "rules"] | None = None,
+    format: str | None = None,
+) -> None:
+    """Refuse, before the work, an output that cannot be written, has no known format, or is one of the ``inputs``.
+
+    Of a folder that is read, every file is an input that facts could be in.
+    """
+    from rulewright.io.formats import RULE_FORMATS, find_output_format, plain_suffix
+
+    if path is None:
+        return
+    if contents is not None:
+        find_output_format(path, contents, format)
+    sources = [source for source in inputs if source is not None]
+    rule_endings = {ending for format in RULE_FORMATS.values() for ending in format.endings}
+    target = Path(path).resolve()
+    if target.is_file() and (contents == "facts" or plain_suffix(target) not in rule_endings):
+        sources += [path for source in sources if Path(source).resolve() in target.parents]
+    files.check_output(path, inputs=sources)
+
+
+def refuse_options(context: typer.Context, reason: str, *names: str) -> None:
+    """End with exit code 2 where one of these parameters stands in the command: the chosen mode would ignore it."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(reason, param_hint=f"'{max(parameter.opts, key=len)}'")
 
 
 def experiment_names(incomplete: str) -> list[str]:

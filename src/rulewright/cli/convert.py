@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.console import FactColumns, print_json, read_facts_of, warn
+from rulewright.cli.console import FactColumns, check_output, print_json, read_facts_of, refuse_options, warn
 
 
 def convert(
+    context: typer.Context,
     source: Annotated[str, typer.Argument(help="The file or folder to read, or - for standard input.")],
     target: Annotated[str, typer.Argument(help="The file to write, or - for standard output.")],
     from_format: Annotated[
@@ -28,12 +29,13 @@ def convert(
     from rulewright.io import holds_rules, read_rules, write_facts, write_rules
 
     if holds_rules(source, format=from_format):
-        if columns is not None:
-            raise typer.BadParameter(f"--columns is for facts, and {source} holds rules")
+        refuse_options(context, f"only facts have columns, and {source} holds rules", "columns")
+        check_output(target, (source,), "rules", to_format)
         rules = read_rules(source, format=from_format)
         write_rules(rules, target, format=to_format)
         report = {"rules": len(rules.rules), "formulas": len(rules.formulas), "templates": len(rules.templates)}
     else:
+        check_output(target, (source,), "facts", to_format)
         kb = read_facts_of(source, from_format, columns)
         write_facts(kb, target, format=to_format)
         report = {"entities": kb.n_entities, "predicates": len(kb.predicates), "facts": kb.n_facts}

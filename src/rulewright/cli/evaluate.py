@@ -16,6 +16,7 @@ from rulewright.cli.console import (
     print_table,
     progress,
     read_facts_of,
+    refuse_options,
     warn,
 )
 from rulewright.errors import DataError
@@ -136,6 +137,7 @@ def evaluate_classification(
 
 @app.command("docre")
 def evaluate_docre(
+    context: typer.Context,
     pred: Annotated[
         str,
         typer.Argument(help="Predicted facts, a JSON list of {title, h_idx, t_idx, r}, or - for standard input."),
@@ -176,8 +178,10 @@ def evaluate_docre(
     Example: rulewright evaluate docre result.json dev.json --train train_annotated.fact --rules gold.rules
     """
     _refuse_standard_input(gold, train, rules, relations, against)
-    if by_rule and rules is None:
-        raise typer.BadParameter("--by-rule needs --rules")
+    if rules is None:
+        refuse_options(context, "it needs --rules", "by_rule", "loops")
+    if against is None:
+        refuse_options(context, "it needs --against", "resamples", "seed")
     from rulewright.evaluate.extraction import compare_extraction, evaluate_extraction, read_named_facts
     from rulewright.io import read_rules
     from rulewright.io.docred import read_documents

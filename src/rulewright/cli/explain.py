@@ -6,10 +6,20 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.console import FactColumns, FactFormat, print_json, print_line, read_facts_of, warn
+from rulewright.cli.console import (
+    FactColumns,
+    FactFormat,
+    check_output,
+    print_json,
+    print_line,
+    read_facts_of,
+    refuse_options,
+    warn,
+)
 
 
 def explain(
+    context: typer.Context,
     fact: Annotated[str, typer.Argument(help='The fact, such as "parent_of(ann, bob)".')],
     rules: Annotated[str, typer.Argument(help="A rule file (.rules, .mln), or - for standard input.")],
     facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
@@ -36,6 +46,9 @@ def explain(
     from rulewright.io import read_rules
     from rulewright.reason import explain as explain_fact
 
+    if every:
+        refuse_options(context, "--all shows all proofs", "k")
+    check_output(svg, (rules, facts))
     kb = read_facts_of(facts, from_format, columns)
     explanation = explain_fact(read_rules(rules), kb, fact, k=None if every else k, depth=depth)
     if svg is not None:

@@ -10,11 +10,13 @@ import typer
 from rulewright.cli.console import (
     FactColumns,
     FactFormat,
+    check_output,
     print_json,
     print_line,
     print_table,
     progress,
     read_facts_of,
+    refuse_options,
     warn,
 )
 from rulewright.errors import DataError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def infer(
+    context: typer.Context,
     rules: Annotated[str, typer.Argument(help="Weighted formulas or rules: .mln, .rules, a folder, or -.")],
     facts: Annotated[str, typer.Argument(help="What is observed: a file or folder in any known format, or -.")],
     queries: Annotated[
@@ -74,6 +77,13 @@ def infer(
     from rulewright.learn.markov.learner import MarkovLogic
     from rulewright.learn.markov.marginals import format_scores
 
+    if json or output is not None:
+        refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
+    if encoder == "none":
+        refuse_options(context, "only an --encoder is trained", "training")
+    sources = (rules, facts, *(queries or ()))
+    check_output(output, sources)
+    check_output(learned, sources, "rules")
     rule_set = read_rules(rules)
     kb = _read_facts(facts, rules, from_format, columns)
     asked = _read_queries(queries, kb, rules)

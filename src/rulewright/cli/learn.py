@@ -9,17 +9,40 @@ import typer
 from rulewright.cli.console import (
     FactColumns,
     FactFormat,
+    check_output,
     live_rules,
     print_json,
     print_line,
     print_table,
     progress,
     read_facts_of,
+    refuse_options,
     warn,
 )
 
+_LEARNERS_OF = {
+    "max_length": ("mine", "paths", "nlil"),
+    "min_confidence": ("mine", "paths", "nlil"),
+    "min_support": ("mine", "paths", "nlil"),
+    "min_coverage": ("mine",),
+    "confidence": ("mine",),
+    "loops": ("mine",),
+    "preset": ("mine",),
+    "no_inverses": ("mine",),
+    "no_repeated": ("mine",),
+    "prune": ("mine",),
+    "sample": ("mine",),
+    "templates": ("lnn",),
+    "constants": ("paths",),
+    "queries": ("paths",),
+    "folder": ("paths", "lnn", "nlil"),
+    "memory_limit": ("mine", "lnn"),
+}
+"""Which learners use an option that not all of them do."""
+
 
 def learn(
+    context: typer.Context,
     facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
     learner: Annotated[
         Literal["mine", "paths", "lnn", "nlil"],
@@ -81,11 +104,15 @@ def learn(
     from rulewright import learn as learners
     from rulewright.io import read_rules, write_rules
 
-    if templates is not None and learner != "lnn":
-        raise typer.BadParameter("templates are for --learner lnn")
     if learner == "lnn" and templates is None:
         warn("lnn without --templates learns a mixture of paths, as --learner paths does")
         learner = "paths"
+    for option, used_by in _LEARNERS_OF.items():
+        if learner not in used_by:
+            refuse_options(context, f"it is for --learner {' and '.join(used_by)}; {learner} would ignore it", option)
+    if json or output is not None:
+        refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
+    check_output(output, (facts, templates), "rules")
     kb = read_facts_of(facts, from_format, columns)
     limits = {"max_length": max_length, "min_confidence": min_confidence, "min_support": min_support}
     given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}

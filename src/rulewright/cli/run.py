@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rulewright.cli.console import experiment_names, print_json, print_line, print_table, warn
+from rulewright.cli.console import (
+    check_output,
+    experiment_names,
+    print_json,
+    print_line,
+    print_table,
+    refuse_options,
+    warn,
+)
+from rulewright.errors import FileError
 
 if TYPE_CHECKING:
     from rulewright.papers.catalogue import Experiment
 
 
 def run(
+    context: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -52,10 +62,14 @@ def run(
     """
     from rulewright.papers.catalogue import experiments, find_experiment
 
+    of_a_run = ("seed", "folder", "changes", "threads", "output")
     if report is not None:
+        refuse_options(context, "--report runs nothing; it takes a family, --pages and --json", *of_a_run)
         _write_report(name, report, pages, json)
         return
+    refuse_options(context, "only --report writes pages", "pages")
     if name is None:
+        refuse_options(context, "without the name of an experiment nothing is run", *of_a_run)
         rows = [(experiment.name, experiment.title) for experiment in experiments().values()]
         if json:
             print_json([{"name": name, "title": title} for name, title in rows])
@@ -63,6 +77,10 @@ def run(
             print_table(("name", "title"), rows)
         return
     members = [experiment for experiment in experiments().values() if experiment.family == name]
+    if not members:
+        check_output(output, ())
+    elif output is not None and not Path(output).is_dir():
+        raise FileError(f"cannot write to {output}: the figures of a family need a folder that is there")
     for experiment in members or [find_experiment(name)]:
         stem = f"{experiment.name.replace('/', '_')}_{seed}"
         _run_one(

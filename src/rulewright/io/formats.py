@@ -154,7 +154,7 @@ def write_facts(kb: KnowledgeBase, path: Source, *, format: str | None = None) -
 
     The endings are .facts, .tsv, .csv, .txt, .jsonl, .nt, .ttl, .parquet, .pl and .db.
     """
-    _write(FACT_FORMATS, "facts", format, kb, path)
+    _write("facts", format, kb, path)
 
 
 def write_rules(rules: RuleSet, path: Source, *, format: str | None = None) -> None:
@@ -166,21 +166,32 @@ def write_rules(rules: RuleSet, path: Source, *, format: str | None = None) -> N
     >>> print((folder / "family.txt").read_text(), end="")
     If Y is a child of X, then X is a parent of Y, in 90 % of cases.
     """
-    _write(RULE_FORMATS, "rules", format, rules, path)
+    _write("rules", format, rules, path)
 
 
-def _write(formats: dict[str, Format], usual: str, name: str | None, content: object, path: Source) -> None:
+def _write(contents: Literal["facts", "rules"], name: str | None, content: object, path: Source) -> None:
+    format = find_output_format(path, contents, name)
+    module = import_module(f"rulewright.io.{format.module}")
+    getattr(module, format.write or "")(content, path)
+
+
+def find_output_format(path: Source, contents: Literal["facts", "rules"], name: str | None = None) -> Format:
+    """Return the format in which facts or rules are written to a path: the one of that name, or that the ending tells.
+
+    >>> find_output_format("family.tex", "rules").name
+    'latex'
+    """
+    formats = FACT_FORMATS if contents == "facts" else RULE_FORMATS
     writable = {name: format for name, format in formats.items() if format.write is not None}
     if name is None:
         by_ending = {ending: format.name for format in writable.values() for ending in format.endings}
         ending = plain_suffix(path)
         if os.fspath(path) != STDIO and ending not in by_ending:
             raise DataError(f"cannot tell the format of {path}; name it {', '.join(by_ending)} or give the format")
-        name = usual if os.fspath(path) == STDIO else by_ending[ending]
+        name = contents if os.fspath(path) == STDIO else by_ending[ending]
     if name not in writable:
         raise unknown_name("format to write", name, writable)
-    module = import_module(f"rulewright.io.{writable[name].module}")
-    getattr(module, writable[name].write or "")(content, path)
+    return writable[name]
 
 
 def read_rule_language(path: Source) -> RuleSet:
