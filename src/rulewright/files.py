@@ -27,6 +27,22 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise file_error("read", name, error) from None
 
 
+def read_start(path: str | os.PathLike[str], size: int = 65536) -> str:
+    """Return the text at the start of a file, as well as it can be decoded: enough to tell what it holds."""
+    name = os.fspath(path)
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(size)
+        if content[:2] == b"\x1f\x8b":
+            content = zlib.decompressobj(wbits=31).decompress(content, size)
+    except zlib.error as error:
+        raise ParseError(f"not a complete gzip file: {error}", file=name) from None
+    except (OSError, ValueError) as error:
+        raise file_error("read", name, error) from None
+    is_wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return content.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
+
+
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return a file's text: UTF-8 (a byte-order mark is dropped) or UTF-16 with a mark; anything else is an error."""
     return decode(read_bytes(path), file=os.fspath(path))

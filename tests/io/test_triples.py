@@ -132,7 +132,7 @@ def test_splits_share_their_entities(tmp_path):
         (b"head\trelation\ttail\n", ": no facts below the header"),
         (b"a\tr\tb\nc\tr\t\xff\n", ":2: byte 0xff is not UTF-8 text; convert the file"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", ": a binary file, not text"),
-        (b"only one column\n", ":1: found 1 columns separated by '\\t', expected 3 (head, relation, tail)"),
+        (b"only one column\n", ":1: found 1 column separated by '\\t', expected 3 (head, relation, tail)"),
     ],
 )
 def test_bad_files_name_line_and_reason(tmp_path, content, message):
@@ -170,7 +170,7 @@ def test_arbitrary_bytes_never_crash(content, tmp_path_factory):
 def test_what_triples_cannot_say_is_refused(tmp_path):
     path = tmp_path / "out.tsv"
     for facts, reason in [
-        ([("age", "ann", 3)], "no place for facts of predicate age"),
+        ([("tall", "ann")], "no place for facts of predicate tall"),
         ([("p", "a\tb", "c")], "cannot stand in a TSV"),
     ]:
         with pytest.raises(DataError, match=reason):

@@ -10,7 +10,7 @@ from pathlib import Path
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.files import write_text
-from rulewright.io.formats import join_splits, split_files
+from rulewright.io.formats import join_splits, name_unread_files, split_files
 from rulewright.io.json_shape import Json, dump_records, load, show_short
 from rulewright.logic import PredicateDeclaration
 
@@ -108,8 +108,10 @@ def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
     """Read the facts of a file of documents, or of a folder with a file for each split."""
     if not Path(path).is_dir():
         return to_knowledge_base(read_documents(path))
-    parts = {split: read_documents(file) for split, file in split_files(Path(path), (".json",)).items()}
-    return to_knowledge_base(parts.pop(""), splits=parts)
+    files = split_files(Path(path), (".json",))
+    parts = {split: read_documents(file) for split, file in files.items()}
+    kb = to_knowledge_base(parts.pop(""), splits=parts)
+    return kb.with_notes(name_unread_files(Path(path), files.values()))
 
 
 def _read_document(title: str, item: Json) -> Document:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.errors import DataError, FileError, unknown_name
-from rulewright.files import STDIO, read_bytes, read_text, write_text
+from rulewright.errors import DataError, FileError, ParseError, unknown_name
+from rulewright.files import STDIO, read_bytes, read_start, read_text, write_text
 from rulewright.logic import RuleSet, parse_rules
 
 Source = str | os.PathLike[str]
@@ -59,7 +59,16 @@ FORMATS = (
     ),
     Format("jsonl", "facts", "what .facts says, an object to a line", "jsonl", "read", "write", (".jsonl",)),
     Format("rdf", "facts", "N-Triples and Turtle", "rdf", "read", "write", (".nt", ".ttl")),
-    Format("parquet", "facts", "a table of triples", "frames", "read_parquet", "write_parquet", (".parquet",)),
+    Format(
+        "parquet",
+        "facts",
+        "a table of triples",
+        "frames",
+        "read_parquet",
+        "write_parquet",
+        (".parquet",),
+        has_columns=True,
+    ),
     Format("prolog", "facts", "the facts of a Prolog program", "prolog", "read", "write", (".pl",)),
     Format("alchemy", "facts", "ground atoms of Alchemy", "alchemy", "read_facts", "write_db", (".db",)),
     Format("mln-folder", "facts", "a folder of predicates, facts, queries and rules", "mln_folder", "read"),
@@ -100,8 +109,9 @@ def read_facts(path: Source, *, format: str | None = None, columns: Sequence[str
     r"""Read facts from a file or folder, ``-`` for standard input, in whatever known format they are.
 
     ``format`` names one of `FACT_FORMATS` where name and content do not tell. ``columns`` says what the columns of a
-    table are: the role of each in order (head, relation, tail, world, and ``_`` for one that is passed over). What a
-    person should know of how the file was read stands in the ``notes`` of the knowledge base.
+    table are: the role of each in order (head, relation, tail, world, and ``_`` for one that is passed over) or all by
+    their names in the header, as in ``head=subject``. What a person should know of how the file was read stands in the
+    ``notes`` of the knowledge base.
 
     >>> _ = (folder / "family.tsv").write_text("ann\tparent_of\tbob\n")
     >>> read_facts(folder / "family.tsv")
@@ -113,7 +123,10 @@ def read_facts(path: Source, *, format: str | None = None, columns: Sequence[str
         with tempfile.TemporaryDirectory(prefix="rulewright-") as folder:  # to look at it and then read it
             copy = Path(folder, "standard-input")
             copy.write_bytes(read_bytes(STDIO))
-            return read_facts(copy, columns=columns)
+            try:
+                return read_facts(copy, columns=columns)
+            except ParseError as error:
+                raise ParseError(error.message, file="standard input", line=error.line, column=error.column) from None
     if format is None:
         format = detect_fact_format(path)
         if format is None:
@@ -242,15 +255,15 @@ def holds_rules(path: Source, *, format: str | None = None) -> bool:
     if file.is_dir():
         return False
     if ending == ".jsonl":
-        key = _JSON_KEY.search(_read_start(file))
+        key = _JSON_KEY.search(read_start(file))
         return key is not None and key[1] is not None
     if ending == ".pl":
-        return _PROLOG_RULE.search(_read_start(file)) is not None
+        return _PROLOG_RULE.search(read_start(file)) is not None
     if ending in _RULE_ENDINGS or name == "rules" or "rules" in re.split(r"[_-]", Path(name).stem):
         return True
     if ending not in ("", ".txt", ".tsv") or not file.is_file():
         return False
-    start = _read_start(file)
+    start = read_start(file)
     return bool(_ANYBURL.search(start) or _AMIE.search(start))
 
 
@@ -264,7 +277,7 @@ def detect_rule_format(path: Source) -> str:
     plain = Path(os.fspath(path).removesuffix(".gz"))
     if Path(path).is_dir() or (plain.name == "rules" and plain.with_name("predicates").exists()):
         return "mln-rules"
-    start = _read_start(path)
+    start = read_start(path)
     patterns = {"milr-rules": _MILR, "anyburl": _ANYBURL, "amie": _AMIE, "mln-rules": _MLN_CLAUSE}
     return next((name for name, pattern in patterns.items() if pattern.search(start)), "rules")
 
@@ -276,7 +289,7 @@ def detect_fact_format(path: Source) -> str | None:
     ending = plain_suffix(path)
     if ending in _FACT_ENDINGS:
         return _FACT_ENDINGS[ending]
-    start = _read_start(path)
+    start = read_start(path)
     if re.match(r'\s*\{[^\n]*"(predicate|declare|entity|closed)"\s*:', start):
         return "jsonl"
     if ending == ".json" or start.lstrip()[:1] in ("[", "{"):
@@ -315,10 +328,6 @@ def plain_suffix(path: Source) -> str:
     return Path(os.fspath(path).removesuffix(".gz")).suffix
 
 
-def _read_start(path: Source) -> str:
-    return read_bytes(path)[:65536].decode("utf-8", errors="replace")
-
-
 # What several formats share
 
 
@@ -336,6 +345,23 @@ def split_files(folder: Path, endings: tuple[str, ...]) -> dict[str, Path]:
                 by_split[split] = file
     main = next(iter(by_split), None)
     return {"" if split == main else split: file for split, file in by_split.items()}
+
+
+def name_unread_files(folder: Path, read: Iterable[Path]) -> list[str]:
+    """Return a note that names the files of a folder that were not read, where there are any."""
+    known = set(read)
+    unread = [file.name for file in sorted(folder.iterdir()) if file not in known and not file.name.startswith(".")]
+    return [f"{folder.name}: not read: {shorten_list(unread)}"] if unread else []
+
+
+def shorten_list(names: Sequence[str], limit: int = 8) -> str:
+    """Write names with commas; of very many the first.
+
+    >>> shorten_list(["a", "b", "c", "d"], limit=2)
+    'a, b and 2 more'
+    """
+    shown = ", ".join(names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def join_splits(

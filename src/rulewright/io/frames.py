@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,28 @@ from rulewright.data.facts import Column
 from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import STDIO, file_error
+from rulewright.io.columns import FACT_ROLES, choose_columns, describe_columns, read_header
 from rulewright.io.formats import refuse_all_but_true_facts
-from rulewright.io.triples import encode_triples, read_header
+from rulewright.io.triples import encode_triples
+from rulewright.io.values import format_number
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
-_ROLES = ("head", "relation", "tail")
 _OTHER_SHAPES = "for other shapes there is frames.from_tables"
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 _REAL = ("FLOAT", "DOUBLE")
 
 
-def from_frame(frame: Any) -> KnowledgeBase:
+def from_frame(frame: Any, *, columns: Sequence[str] | None = None) -> KnowledgeBase:
     """Read a graph from a data frame (pandas, Polars, Arrow) or a mapping of NumPy columns.
 
-    >>> columns = {"head": np.array(["ann"]), "relation": np.array(["parent_of"]), "tail": np.array(["bob"])}
-    >>> from_frame(columns).tuples("parent_of")
+    ``columns`` says what they are where their names do not, as `read_facts` takes it.
+
+    >>> frame = {"head": np.array(["ann"]), "relation": np.array(["parent_of"]), "tail": np.array(["bob"])}
+    >>> from_frame(frame).tuples("parent_of")
     [('ann', 'bob')]
     """
     with _registered(frame) as connection:
-        return _read_graph(connection, "the frame")
+        return _read_graph(connection, "the frame", columns)
 
 
 def from_tables(tables: Mapping[str, Any]) -> KnowledgeBase:
@@ -59,8 +62,8 @@ def from_tables(tables: Mapping[str, Any]) -> KnowledgeBase:
     return KnowledgeBase.from_columns(lay_out_domains([(ENTITY_TYPE, labels, None)]), predicates, encoded)
 
 
-def read_parquet(path: str | os.PathLike[str]) -> KnowledgeBase:
-    """Read a graph from a Parquet file."""
+def read_parquet(path: str | os.PathLike[str], *, columns: Sequence[str] | None = None) -> KnowledgeBase:
+    """Read a graph from a Parquet file; ``columns`` says what they are where their names do not."""
     import duckdb
 
     name = os.fspath(path)
@@ -69,7 +72,7 @@ def read_parquet(path: str | os.PathLike[str]) -> KnowledgeBase:
     with contextlib.closing(duckdb.connect()) as connection:
         try:
             connection.read_parquet(name).create_view("frame")
-            return _read_graph(connection, name)
+            return _read_graph(connection, name, columns)
         except duckdb.Error as error:
             raise ParseError(f"not a Parquet file: {_first_line(error)}", file=name) from None
 
@@ -94,22 +97,26 @@ def write_parquet(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
             raise file_error("write", str(target), OSError(_first_line(error))) from None
 
 
-def _read_graph(connection: Any, name: str) -> KnowledgeBase:
+def _read_graph(connection: Any, name: str, columns: Sequence[str] | None) -> KnowledgeBase:
     """Read the table ``frame``, whose columns name a head, a relation and a tail."""
-    columns = connection.execute("DESCRIBE frame").fetchall()
-    fields, types = [row[0] for row in columns], [row[1] for row in columns]
-    roles = read_header(fields)
+    described = connection.execute("DESCRIBE frame").fetchall()
+    fields, types = [row[0] for row in described], [row[1] for row in described]
+    try:
+        roles = read_header(fields) if columns is None else choose_columns(columns, fields)
+    except DataError as error:
+        raise ParseError(str(error), file=name) from None
     if roles is None:
         raise ParseError(
             f"found the columns {', '.join(fields) or 'none'}, expected head, relation and tail; {_OTHER_SHAPES}",
             file=name,
         )
+    positions = {("tail" if role == "name" else role): position for position, role in enumerate(roles) if role != "_"}
     selected = []
-    for role in (*_ROLES, "world"):
-        if role not in roles:
+    for role in (*FACT_ROLES, "world"):
+        if role not in positions:
             selected.append(f"NULL AS {role}")
             continue
-        field, sql_type = fields[roles.index(role)], types[roles.index(role)]
+        field, sql_type = fields[positions[role]], types[positions[role]]
         if not _holds_text(sql_type) and sql_type not in _WHOLE:
             raise ParseError(
                 f"column {field} holds {sql_type}, expected text or whole numbers; {_OTHER_SHAPES}", file=name
@@ -117,10 +124,7 @@ def _read_graph(connection: Any, name: str) -> KnowledgeBase:
         quoted = field.replace('"', '""')
         selected.append(f'CAST("{quoted}" AS VARCHAR) AS {role}')
     connection.execute(f"CREATE TABLE plain AS SELECT {', '.join(selected)} FROM frame")
-    apart = "" if "world" not in roles else " || '@' || world"  # the same name in two worlds is two entities
-    connection.execute(
-        f"CREATE VIEW raw AS SELECT 0 AS split, head{apart} AS head, relation, tail{apart} AS tail, world FROM plain"
-    )
+    connection.execute("CREATE VIEW raw AS SELECT 0 AS split, * FROM plain")
     empty, rows = connection.execute("""
         SELECT COUNT(*) FILTER (COALESCE(head, '') = '' OR COALESCE(relation, '') = '' OR COALESCE(tail, '') = ''),
         COUNT(*) FROM plain
@@ -128,7 +132,9 @@ def _read_graph(connection: Any, name: str) -> KnowledgeBase:
     if empty or not rows:
         problem = f"{empty:,} of {rows:,} rows have an empty head, relation or tail" if empty else "no facts"
         raise ParseError(problem, file=name)
-    return encode_triples(connection, [""])
+    note = describe_columns(roles, fields) if columns is None else ""
+    kb = encode_triples(connection, [""], attributes="name" not in roles)
+    return kb.with_notes([f"{Path(name).name}: {note}"] if note else [])
 
 
 @contextlib.contextmanager
@@ -166,14 +172,18 @@ def _argument_columns(name: str, frame: Any) -> list[Column]:
 
 
 def _triple_columns(kb: KnowledgeBase) -> dict[str, Column]:
-    refuse_all_but_true_facts(kb, "a table of triples", "ee")
-    parts: dict[str, list[Column]] = {role: [np.empty(0, dtype=object)] for role in _ROLES}
+    refuse_all_but_true_facts(kb, "a table of triples", "e[en]")
+    parts: dict[str, list[Column]] = {role: [np.empty(0, dtype=object)] for role in FACT_ROLES}
     for name, declaration in kb.predicates.items():
-        if signature(declaration) != "ee":
+        letters, columns = signature(declaration), kb.columns(name)
+        if letters not in ("ee", "en"):
             continue
-        columns = zip(declaration.types, kb.columns(name), strict=True)
-        head, tail = (kb.domains[type_name].labels_of(column) for type_name, column in columns)
-        for role, column in zip(_ROLES, (head, np.full(len(head), name, dtype=object), tail), strict=True):
+        head = kb.domains[declaration.types[0]].labels_of(columns[0])
+        if letters == "ee":
+            tail = kb.domains[declaration.types[1]].labels_of(columns[1])
+        else:
+            tail = np.array([*map(format_number, columns[1].tolist())], dtype=object)
+        for role, column in zip(FACT_ROLES, (head, np.full(len(head), name, dtype=object), tail), strict=True):
             parts[role].append(column)
     triples = {role: np.concatenate(columns) for role, columns in parts.items()}
     if any((column == "").any() for column in triples.values()):

@@ -1,49 +1,44 @@
 """Triples in columns: TSV, CSV or any other delimiter, compressed or not, with or without a header.
 
 DuckDB scans the file and gives every label its index; Python sees only columns of indices and the list of labels. What
-a field says stays text: ``NA``, ``null`` and ``007`` are names like any other.
+a field says stays text: ``NA``, ``null`` and ``007`` are names like any other. Only a relation that is plainly an
+attribute has numbers for tails: see `find_attributes`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import gzip
 import io
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, Value
-from rulewright.data.vocabulary import lay_out_domains
+from rulewright.data.facts import distinct_rows
+from rulewright.data.vocabulary import format_count, lay_out_domains
 from rulewright.errors import DataError, ParseError
-from rulewright.files import STDIO, decode, file_error, read_bytes, write_text
-from rulewright.io.formats import plain_suffix, refuse_all_but_true_facts, split_files
-from rulewright.logic import PredicateDeclaration
+from rulewright.files import write_text
+from rulewright.io.columns import (
+    FACT_ROLES,
+    choose_columns,
+    describe_columns,
+    guess_roles,
+    has_header_word,
+    is_by_name,
+    read_header,
+)
+from rulewright.io.delimited import Sheet, delimiter_of, open_sheet, scan
+from rulewright.io.formats import name_unread_files, refuse_all_but_true_facts, shorten_list, split_files
+from rulewright.io.values import DATES_NOTE, format_number, number_sql, seconds_sql, to_years
+from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
-ROLES = ("head", "relation", "tail", "world", "_")
-"""What a column can be: ``_`` is passed over; ``world`` names the document or image the fact belongs to."""
-
-_HEADERS = {
-    "head": ("head", "h", "subject", "s", "subj", "source", "from", "head_id", "subject_id"),
-    "relation": ("relation", "r", "rel", "predicate", "p", "pred", "relation_id", "predicate_id", "edge", "label"),
-    "tail": ("tail", "t", "object", "o", "obj", "target", "to", "tail_id", "object_id"),
-    "world": ("world", "document", "image", "doc"),
-}
-_DELIMITERS = {".tsv": "\t", ".csv": ",", ".txt": None, ".tab": "\t"}
-_MISSING = "\x02"  # what DuckDB should read as NULL: nothing that a text holds
-
-
-class _Layout(NamedTuple):
-    """What the columns of a file are. Fields may stand in double quotes; not in TSV, where a quote is a character."""
-
-    delimiter: str
-    roles: tuple[str, ...]
-    header: bool
+_ENDINGS = (".tsv", ".txt", ".csv")
+_MIN_VALUES = 6  # different numbers that make an attribute; fewer may be codes or grades
+_MIN_FACTS = 10  # of a relation, on average: then a first line that shares no name with the others stands out
 
 
 def read(
@@ -55,15 +50,33 @@ def read(
 ) -> KnowledgeBase:
     r"""Read a file of triples, ``-`` for standard input, or a folder with a file for each split.
 
-    ``delimiter``, ``columns`` (the role of each, see `ROLES`) and ``header`` are found from the name and the first
-    line where they are not given.
+    In a folder, a file ``facts`` beside ``train`` holds main facts as train does. ``delimiter``, ``columns`` (the role
+    of each, in order or by the header's names as in ``head=subject``) and ``header`` are found from the name and the
+    first line where they are not given.
 
     >>> _ = (folder / "family.tsv").write_text("ann\tparent_of\tbob\nbob\tparent_of\tNA\n")
     >>> read(folder / "family.tsv").tuples("parent_of")
     [('ann', 'bob'), ('bob', 'NA')]
     """
-    paths = split_files(Path(path), (".tsv", ".txt", ".csv")) if Path(path).is_dir() else {"": path}
-    return read_splits(paths, delimiter=delimiter, columns=columns, header=header)
+    if not Path(path).is_dir():
+        return _read_files([("", path)], delimiter, columns, header)
+    by_split = split_files(Path(path), _ENDINGS)
+    if not by_split:
+        raise DataError(f"{os.fspath(path)}: no file of triples here is named graph, train, valid, dev or test")
+    files = [*by_split.items()]
+    notes = []
+    background = [file for file in sorted(Path(path).iterdir()) if _is_background(file)]
+    if background and by_split[""].name.startswith("train"):
+        files += [("", file) for file in background]
+        names = " and ".join(file.name for file in (by_split[""], *background))
+        notes.append(f"{Path(path).name}: {names} together are the main facts")
+    notes += name_unread_files(Path(path), [file for _, file in files])
+    return _read_files(files, delimiter, columns, header).with_notes(notes)
+
+
+def _is_background(file: Path) -> bool:
+    plain = Path(file.name.removesuffix(".gz"))
+    return plain.stem == "facts" and plain.suffix in _ENDINGS
 
 
 def read_splits(
@@ -74,28 +87,40 @@ def read_splits(
     header: bool | None = None,
 ) -> KnowledgeBase:
     """Read several files over the same entities: the main facts under the name ``""``, splits under their own."""
+    return _read_files([*paths.items()], delimiter, columns, header)
+
+
+def _read_files(
+    files: Sequence[tuple[str, str | os.PathLike[str]]],
+    delimiter: str | None,
+    columns: Sequence[str] | None,
+    header: bool | None,
+) -> KnowledgeBase:
+    """Read files, each with the split that it belongs to."""
     import duckdb
 
-    if columns is not None:
-        counts = {role: list(columns).count(role) for role in ROLES}
-        if not set(columns) <= set(ROLES) or any(counts[role] != 1 for role in ROLES[:3]) or counts["world"] > 1:
-            raise DataError(
-                f"columns must name head, relation and tail once and may name world and _, got {list(columns)}"
-            )
-    with contextlib.closing(duckdb.connect()) as connection, contextlib.ExitStack() as stack:
+    titles: dict[str, list[str]] = {}  # what is to say → of which files
+    splits = [*dict.fromkeys(split for split, _ in files)]
+    with contextlib.closing(duckdb.connect()) as connection:
         connection.execute("SET preserve_insertion_order = false")
-        for split_index, path in enumerate(paths.values()):
-            name, file = os.fspath(path), stack.enter_context(_plain_file(path))
-            _scan(connection, file, name, _find_layout(file, name, delimiter, columns, header), split_index)
-        parts = " UNION ALL ".join(f"SELECT {index} AS split, * FROM raw_{index}" for index in range(len(paths)))
-        connection.execute(f"CREATE VIEW raw AS {parts}")
-        return encode_triples(connection, list(paths))
+        for file_index, (_, path) in enumerate(files):
+            with open_sheet(path, delimiter) as sheet:
+                for note in _read_sheet(connection, sheet, f"raw_{file_index}", columns, header):
+                    titles.setdefault(note, []).append(sheet.title)
+        parts = (
+            f"SELECT {splits.index(split)} AS split, head, relation, tail, world FROM raw_{file_index}"
+            for file_index, (split, _) in enumerate(files)
+        )
+        connection.execute(f"CREATE VIEW raw AS {' UNION ALL '.join(parts)}")
+        has_names = any(column.partition("=")[0] == "name" for column in columns or ())
+        kb = encode_triples(connection, splits, attributes=not has_names)
+    return kb.with_notes(f"{', '.join(names)}: {note}" for note, names in titles.items())
 
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, delimiter: str | None = None) -> None:
-    """Write the true facts of a graph of binary predicates; what a triple cannot say is refused."""
-    refuse_all_but_true_facts(kb, "a file of triples", "ee")
-    rows = [(str(values[0]), name, str(values[1])) for name, values in kb.facts()]
+    """Write the true facts of a graph, numbers as numerals; what a triple cannot say is refused."""
+    refuse_all_but_true_facts(kb, "a file of triples", "e[en]")
+    rows = [(str(head), name, _write_value(tail)) for name, (head, tail) in kb.facts()]
     _write_rows(rows, path, delimiter)
 
 
@@ -110,12 +135,16 @@ def write_scored(
     for name, args, score, rules in facts:
         if len(args) != 2:
             raise DataError(f"{name} has {len(args)} arguments and a triple two; write a .facts file instead")
-        rows.append((str(args[0]), name, str(args[1]), score, rules))
+        rows.append((str(args[0]), name, _write_value(args[1]), score, rules))
     _write_rows(rows, path, delimiter)
 
 
+def _write_value(value: Value) -> str:
+    return value if isinstance(value, str) else format_number(float(value))
+
+
 def _write_rows(rows: Sequence[tuple[str, ...]], path: str | os.PathLike[str], delimiter: str | None) -> None:
-    delimiter = delimiter or _DELIMITERS.get(plain_suffix(path).lower()) or "\t"
+    delimiter = delimiter or delimiter_of(path)
     buffer = io.StringIO()
     if delimiter == "\t":
         for label in (label for row in rows for label in row[:3]):
@@ -127,160 +156,158 @@ def _write_rows(rows: Sequence[tuple[str, ...]], path: str | os.PathLike[str], d
     write_text(path, buffer.getvalue())
 
 
-@contextlib.contextmanager
-def _plain_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a file that DuckDB can read as it is: on disk, UTF-8 and either plain or gzip with its proper ending."""
-    name = os.fspath(path)
-    start = b""
-    try:
-        if name != STDIO:
-            with Path(name).open("rb") as opened:
-                start = opened.read(8192)
-    except OSError as error:
-        raise file_error("read", name, error) from None
-    compressed = start[:2] == b"\x1f\x8b"
-    foreign = start[:2] in (b"\xff\xfe", b"\xfe\xff") or start[:3] == b"\xef\xbb\xbf"
-    if name != STDIO and not foreign and compressed == name.endswith(".gz"):
-        if not compressed and b"\x00" in start:
-            raise ParseError("a binary file, not text", file=name)
-        yield Path(name)
-        return
-    text = decode(read_bytes(path), file=name)
-    with tempfile.TemporaryDirectory(prefix="rulewright-") as folder:
-        copy = Path(folder, "facts.txt")
-        copy.write_bytes(text.encode())
-        yield copy
-
-
-def _find_layout(
-    file: Path, name: str, delimiter: str | None, columns: Sequence[str] | None, header: bool | None
-) -> _Layout:
-    """Tell from the name and the first line what was not given."""
-    opener: Any = gzip.open if file.name.endswith(".gz") else open
-    try:
-        with opener(file, "rb") as opened:
-            line = decode(next((line for line in opened if line.strip()), b""), file=name).rstrip("\r\n")
-    except (OSError, EOFError) as error:
-        raise ParseError(f"not a complete gzip file: {error}", file=name) from None
-    if not line:
-        raise ParseError("no facts: the file is empty", file=name)
-    if delimiter is None:
-        delimiter = _DELIMITERS.get(plain_suffix(name).lower()) or _likeliest_delimiter(line, name)
-    fields = line.split(delimiter)
-    if delimiter != "\t":
-        with contextlib.suppress(csv.Error):
-            fields = next(csv.reader([line], delimiter=delimiter))
-    roles = read_header(fields)
-    if header is None:
-        header = roles is not None
-    if columns is None and header and roles:
-        columns = roles
-    elif columns is None:
-        if len(fields) < 3:
-            raise ParseError(
-                f"found {len(fields)} columns separated by {delimiter!r}, expected 3 (head, relation, tail)",
-                file=name,
-                line=1,
-            )
-        columns = [*ROLES[:3], *["_"] * (len(fields) - 3)]
-    if len(fields) != len(columns):
-        raise ParseError(
-            f"found {len(fields)} columns, expected {len(columns)} ({', '.join(columns)}); "
-            "give the delimiter and columns of this file",
-            file=name,
-            line=1,
+def _read_sheet(
+    connection: Any, sheet: Sheet, table: str, columns: Sequence[str] | None, header: bool | None
+) -> list[str]:
+    """Make a table of the facts of a file; return what is to say of how it was read."""
+    clear = read_header(sheet.fields)
+    if columns is not None:
+        try:
+            roles = choose_columns(columns, sheet.fields)
+        except DataError as error:
+            raise sheet.fault(str(error), 1) from None
+        header = True if is_by_name(columns) else header
+    elif clear is not None and header is not False:
+        roles = clear
+    elif len(sheet.fields) < 3:
+        raise sheet.fault(
+            f"found {format_count(len(sheet.fields), 'column', 'columns')} separated by {sheet.delimiter!r}, expected "
+            "3 (head, relation, tail); a table with a row for each entity is read by --from table",
+            1,
         )
-    return _Layout(delimiter, tuple(columns), header)
+    else:
+        roles = (*FACT_ROLES, *["_"] * (len(sheet.fields) - 3))
+    is_settled = header is not None or clear is not None
+    header = clear is not None if header is None else header
+    positions = {("tail" if role == "name" else role): position for position, role in enumerate(roles) if role != "_"}
+    selected = {role: f"c{positions[role]}" if role in positions else "NULL" for role in (*FACT_ROLES, "world")}
+    required = {position: role for role, position in positions.items()}
+    scan(connection, sheet, table, selected, header=header, required=required)
+    cells = [sheet.fields[positions[role]] for role in FACT_ROLES]
+    notes = []
+    if not is_settled and _looks_like_header(connection, table, cells, sheet.fields):
+        if columns is None:
+            raise _unclear_header(sheet)
+        _delete_triple(connection, table, cells)
+        notes.append(f"the first line is passed over as a header: {', '.join(sheet.fields)}")
+    elif header and (repeats := _delete_triple(connection, table, cells)):
+        notes.append(f"the header stands {format_count(repeats, 'more time', 'more times')} below, passed over")
+    if columns is None:
+        notes.append(describe_columns(roles, sheet.fields if header else None))
+    return [note for note in notes if note]
 
 
-def _likeliest_delimiter(line: str, name: str) -> str:
-    for delimiter in ("\t", ",", ";", "|", " "):
-        if line.count(delimiter) >= 2:
-            return delimiter
-    raise ParseError(
-        "no triples: the first line has fewer than three columns separated by tab, comma, ';', '|' or space",
-        file=name,
-        line=1,
+def _looks_like_header(connection: Any, table: str, cells: Sequence[str], fields: Sequence[str]) -> bool:
+    """Tell whether a first line that was read as a fact looks like a header.
+
+    It does where its head, relation and tail occur nowhere else in the file, and it has a word that headers have or
+    the relations below have ten facts on average.
+    """
+    rows, *counts = connection.execute(
+        f"""SELECT COUNT(*), COUNT(*) FILTER (head = $1 OR tail = $1), COUNT(*) FILTER (relation = $2),
+        COUNT(*) FILTER (head = $3 OR tail = $3) FROM {table}""",
+        [*cells],
+    ).fetchone()
+    if rows == 1 or counts != [1, 1, 1]:
+        return False
+    if has_header_word(fields):
+        return True
+    (others,) = connection.execute(f"SELECT COUNT(DISTINCT relation) - 1 FROM {table}").fetchone()
+    return bool(rows - 1 >= _MIN_FACTS * others)
+
+
+def _delete_triple(connection: Any, table: str, cells: Sequence[str]) -> int:
+    """Delete the rows that are this triple; return how many."""
+    statement = f"DELETE FROM {table} WHERE head = ? AND relation = ? AND tail = ?"
+    return int(connection.execute(statement, [*cells]).fetchone()[0])
+
+
+def _unclear_header(sheet: Sheet) -> ParseError:
+    roles = guess_roles(sheet.fields)
+    named = zip(roles, sheet.fields, strict=True)
+    by_name = ",".join(f"{role}={field.strip()}" for role, field in named if role != "_")
+    return sheet.fault(
+        "the first line looks like a header but does not say which columns are head, relation and tail: "
+        f"{', '.join(field.strip() for field in sheet.fields)}; say it in order, such as --columns {','.join(roles)}, "
+        f"or by name, such as --columns '{by_name}'; a table with a row for each entity is read by --from table",
+        1,
     )
 
 
-def read_header(fields: Sequence[str]) -> tuple[str, ...] | None:
-    """Read the first line as a header where its words name a head, a relation and a tail."""
-    known = {word: role for role, words in _HEADERS.items() for word in words}
-    roles = [known.get(field.strip().lower().lstrip("#: "), "_") for field in fields]
-    return tuple(roles) if all(roles.count(role) == 1 for role in ROLES[:3]) else None
+def find_attributes(connection: Any) -> dict[str, Literal["number", "date"]]:
+    """Find the relations of ``raw`` whose tails are numbers or dates.
 
-
-def _scan(connection: Any, file: Path, name: str, layout: _Layout, split_index: int) -> None:
-    import duckdb
-
-    fields = {f"c{position}": "VARCHAR" for position in range(len(layout.roles))}
-    columns = {role: f"c{layout.roles.index(role)}" if role in layout.roles else "NULL" for role in ROLES[:4]}
-    if "world" in layout.roles:  # the same name in two worlds is two entities
-        columns |= {role: f"{columns[role]} || '@' || {columns['world']}" for role in ("head", "tail")}
-    selected = ", ".join(f"{column} AS {role}" for role, column in columns.items())
-    mark = "'\"'" if layout.delimiter != "\t" else "''"
-    statement = (
-        f"CREATE TABLE raw_{split_index} AS SELECT {selected} FROM read_csv(?, columns = {fields}, "
-        f"auto_detect = false, delim = ?, header = {str(layout.header).lower()}, quote = {mark}, escape = {mark}, "
-        f"nullstr = ?, compression = '{'gzip' if file.name.endswith('.gz') else 'none'}', store_rejects = true)"
+    A relation is an attribute where all its tails are numerals (or all dates), six different ones at least and one for
+    each head, while no head in the graph is made of digits (or is a date) and no tail is that of a relation of names.
+    """
+    (candidates,) = connection.execute("""
+        SELECT list(relation) FROM (SELECT relation FROM raw GROUP BY relation
+        HAVING BOOL_AND(ascii(tail) BETWEEN 48 AND 57 OR ascii(tail) = 45))
+    """).fetchone()  # a digit or a minus comes first
+    attributes: dict[str, Literal["number", "date"]] = {}
+    kinds: tuple[tuple[Literal["number", "date"], str, str], ...] = (
+        ("number", number_sql("tail"), "[0-9]+"),
+        ("date", seconds_sql("tail"), "[0-9]{4}-[0-9]{2}-[0-9]{2}.*"),
     )
-    try:
-        connection.execute(statement, [str(file), layout.delimiter, _MISSING])
-    except duckdb.Error as error:
-        raise _first_fault(file, name, layout) or ParseError(str(error).splitlines()[0], file=name) from None
-    bad, rows = connection.execute(f"""
-        SELECT (SELECT COUNT(*) FROM reject_errors) + COUNT(*) FILTER (head = '' OR relation = '' OR tail = ''),
-        COUNT(*) FROM raw_{split_index}
-    """).fetchone()
-    if bad:
-        raise _first_fault(file, name, layout) or ParseError(f"{bad} lines cannot be read", file=name)
-    if not rows:
-        raise ParseError("no facts below the header" if layout.header else "no facts", file=name)
+    for kind, value, pattern in kinds:
+        is_name = connection.execute("SELECT 1 FROM raw WHERE regexp_full_match(head, ?) LIMIT 1", [pattern])
+        if not candidates or is_name.fetchone():
+            continue
+        found = connection.execute(
+            f"""SELECT relation FROM (SELECT DISTINCT relation, head, world, {value} AS value FROM raw
+            WHERE list_contains($1, relation)) GROUP BY relation
+            HAVING COUNT(value) = COUNT(*) AND COUNT(*) = COUNT(DISTINCT (head, world))
+            AND COUNT(DISTINCT value) >= $2""",
+            [candidates, _MIN_VALUES],
+        ).fetchall()
+        attributes |= {relation: kind for (relation,) in found}
+    while attributes:
+        shared = connection.execute(
+            """SELECT DISTINCT relation FROM raw WHERE list_contains($1, relation) AND tail IN
+            (SELECT tail FROM raw WHERE NOT list_contains($1, relation))""",
+            [[*attributes]],
+        ).fetchall()
+        if not shared:
+            break
+        for (relation,) in shared:
+            del attributes[relation]
+    return attributes
 
 
-def _first_fault(file: Path, name: str, layout: _Layout) -> ParseError | None:
-    """Read the file again, slowly, for the line and the reason of its first fault."""
-    text = decode(read_bytes(file), file=name)
-    reader = None
-    if layout.delimiter != "\t":
-        reader = csv.reader(io.StringIO(text), delimiter=layout.delimiter, strict=True)
-    number = 0
-    try:
-        for count, fields in enumerate(reader or (line.split("\t") for line in text.split("\n")), start=1):
-            number = reader.line_num if reader is not None else count
-            if fields in ([], [""]):
-                continue
-            if len(fields) != len(layout.roles):
-                shown = layout.delimiter.join(fields)
-                return ParseError(
-                    f"found {len(fields)} columns, expected {len(layout.roles)}: {shown[:60]!r}", file=name, line=number
-                )
-            for field, role in zip(fields, layout.roles, strict=True):
-                if role != "_" and not field:
-                    return ParseError(f"the {role} is empty", file=name, line=number)
-    except csv.Error as error:
-        return ParseError(f"{error}", file=name, line=number + 1)
-    return None
-
-
-def encode_triples(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
+def encode_triples(connection: Any, splits: Sequence[str], *, attributes: bool = True) -> KnowledgeBase:
     """Turn the view ``raw`` (split, head, relation, tail, world) into a knowledge base and its splits.
 
-    Relations and entities have indices in the order of their labels; repeated facts are dropped.
+    Relations and entities have indices in the order of their labels; repeated facts are dropped. Where ``attributes``
+    are wanted, the relations that `find_attributes` finds have numbers for tails.
     """
     in_worlds = connection.execute("SELECT COUNT(world) FROM raw").fetchone()[0] > 0
+    kinds = find_attributes(connection) if attributes else {}
+    apart = " || '@' || raw.world" if in_worlds else ""  # the same name in two worlds is two entities
+    connection.execute("CREATE TABLE attribute (relation VARCHAR, is_date BOOLEAN)")
+    if kinds:
+        rows = [(relation, kind == "date") for relation, kind in kinds.items()]
+        connection.executemany("INSERT INTO attribute VALUES (?, ?)", rows)
+    is_attribute = "relation IN (SELECT relation FROM attribute)" if kinds else "FALSE"
+    connection.execute(f"""
+        CREATE VIEW link AS SELECT split, head{apart} AS head, relation, tail{apart} AS tail, world
+        FROM raw WHERE NOT {is_attribute}
+    """)
+    world = ", world" if in_worlds else ""
+    named = f"SELECT head AS label{world} FROM link UNION SELECT tail{world} FROM link"
+    if kinds:
+        named += f" UNION SELECT head{apart}{world} FROM raw WHERE {is_attribute}"
+    if in_worlds:
+        named = f"SELECT label, MIN(world) AS world FROM ({named}) GROUP BY label"
     index = "CAST(row_number() OVER (ORDER BY label) - 1 AS INTEGER) AS id"
-    for table, labels in (
-        ("entity", "SELECT head AS label FROM raw UNION SELECT tail FROM raw"),
-        ("relation", "SELECT DISTINCT relation AS label FROM raw"),
-    ):
-        connection.execute(f"CREATE TABLE {table} AS SELECT label, {index} FROM ({labels})")
+    for table, labels in (("entity", named), ("relation", "SELECT DISTINCT relation AS label FROM raw")):
+        connection.execute(f"CREATE TABLE {table} AS SELECT *, {index} FROM ({labels})")
     entities = connection.execute("SELECT label FROM entity ORDER BY id").fetchnumpy()["label"]
     names = connection.execute("SELECT label FROM relation ORDER BY id").fetchnumpy()["label"].tolist()
     worlds, entity_worlds = _find_worlds(connection) if in_worlds else ([], None)
     domains = lay_out_domains([(ENTITY_TYPE, entities, entity_worlds)])
-    predicates = [PredicateDeclaration(name, (ENTITY_TYPE, ENTITY_TYPE)) for name in names]
+    predicates = [
+        PredicateDeclaration(name, (ENTITY_TYPE, NUMBER_TYPE if name in kinds else ENTITY_TYPE)) for name in names
+    ]
     # A fact as one number sorts fastest: relation, head and tail side by side.
     width = max(len(entities) - 1, 1).bit_length()
     if 2 * width + len(names).bit_length() > 63:
@@ -288,8 +315,8 @@ def encode_triples(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
     connection.execute(f"""
         CREATE TABLE coded AS
         SELECT split, (CAST(relation.id AS BIGINT) * {1 << width} + h.id) * {1 << width} + t.id AS fact
-        FROM raw JOIN relation ON raw.relation = relation.label
-        JOIN entity AS h ON raw.head = h.label JOIN entity AS t ON raw.tail = t.label
+        FROM link JOIN relation ON link.relation = relation.label
+        JOIN entity AS h ON link.head = h.label JOIN entity AS t ON link.tail = t.label
     """)
     bases = {}
     for split_index, split in enumerate(splits):
@@ -301,18 +328,41 @@ def encode_triples(connection: Any, splits: Sequence[str]) -> KnowledgeBase:
             codes = codes[np.append(True, is_new)]
         mask = (1 << width) - 1
         relation, head, tail = codes >> (2 * width), (codes >> width) & mask, codes & mask
-        facts = FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))
         repeated = len(rows) - len(codes)
-        bases[split] = KnowledgeBase(domains, predicates, {"ee": facts}, worlds=worlds, duplicates=repeated)
-    main = bases.pop("")
+        tables = {"ee": FactTable("ee", relation.astype(np.int32), (head.astype(np.int32), tail.astype(np.int32)))}
+        if kinds:
+            tables["en"], repeated_values = _encode_values(connection, split_index, apart)
+            repeated += repeated_values
+        bases[split] = KnowledgeBase(domains, predicates, tables, worlds=worlds, duplicates=repeated)
+    main = bases.pop("").with_notes(_describe_attributes(kinds))
     return main.with_splits(bases) if bases else main
 
 
-def _find_worlds(connection: Any) -> tuple[list[str], Any]:
-    rows = connection.execute("""
-        SELECT entity.id AS id, MIN(world) AS world FROM entity
-        JOIN (SELECT head AS label, world FROM raw UNION SELECT tail, world FROM raw) AS seen USING (label)
-        GROUP BY entity.id ORDER BY entity.id
+def _encode_values(connection: Any, split_index: int, apart: str) -> tuple[FactTable, int]:
+    """Return the facts of attributes in a split, and how many were repeated."""
+    columns = connection.execute(f"""
+        SELECT relation.id AS relation, entity.id AS head,
+        CASE WHEN is_date THEN {seconds_sql("tail")} ELSE {number_sql("tail")} END AS value, is_date
+        FROM raw JOIN attribute ON raw.relation = attribute.relation JOIN relation ON raw.relation = relation.label
+        JOIN entity ON raw.head{apart} = entity.label WHERE split = {split_index} ORDER BY 1, 2, 3
     """).fetchnumpy()
+    relation, head, value, is_date = (np.asarray(column) for column in columns.values())
+    relation, head, value = distinct_rows([relation, head, np.where(is_date, to_years(value), value)])
+    return FactTable("en", relation, (head, value)), len(is_date) - len(head)
+
+
+def _describe_attributes(kinds: Mapping[str, Literal["number", "date"]]) -> list[str]:
+    notes = []
+    for kind, words in (("number", "numbers"), ("date", f"dates ({DATES_NOTE})")):
+        names = sorted(name for name, found in kinds.items() if found == kind)
+        if names:
+            notes.append(
+                f"the tails of {shorten_list(names)} are {words}; --columns head,relation,name makes them names"
+            )
+    return notes
+
+
+def _find_worlds(connection: Any) -> tuple[list[str], Any]:
+    rows = connection.execute("SELECT world FROM entity ORDER BY id").fetchnumpy()
     names, indices = np.unique(rows["world"].astype(str), return_inverse=True)
     return names.tolist(), indices.astype(np.int32)
