@@ -27,12 +27,17 @@ def convert(
     Example: rulewright convert network.mln network.rules
     """
     from rulewright.io import holds_rules, read_rules, write_facts, write_rules
+    from rulewright.io.mined_rules import count_without_identity
 
     if holds_rules(source, format=from_format):
         refuse_options(context, f"only facts have columns, and {source} holds rules", "columns")
         check_output(target, (source,), "rules", to_format)
         rules = read_rules(source, format=from_format)
         write_rules(rules, target, format=to_format)
+        if to_format == "anyburl" and (count := count_without_identity(rules)):
+            warn(
+                f"AnyBURL takes different variables for different entities, which {count:,} rules did not say (X != Y)"
+            )
         report = {"rules": len(rules.rules), "formulas": len(rules.formulas), "templates": len(rules.templates)}
     else:
         check_output(target, (source,), "facts", to_format)

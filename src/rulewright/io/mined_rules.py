@@ -6,8 +6,10 @@ r"""Rules as other rule miners write them, one to a line.
     12\t7\t0.58\tlives_in(X,Bonn) <= works_in(X,Bonn)
 
 A single capital letter is a variable, everything else an entity. There are no quotes: names may hold blanks, brackets
-and commas as long as the line can be read in one way. The counts become the annotations ``body`` and ``support``. Rules
-without a body, which AnyBURL learns too, say of everything that it may be; no rule here can, and they are refused.
+and commas as long as the line can be read in one way. The counts become the annotations ``body`` and ``support``.
+Different variables stand for different entities (object identity), so every rule is read with a ``!=`` for each two of
+its variables, and written without them. A rule without a body, ``lives_in(X,Bonn) <=``, is counted over all facts of
+its relation: it is read as ``lives_in(X, 'Bonn') :- lives_in(X, A)``, and written so that it reads back.
 See Meilicke et al., "Anytime Bottom-Up Rule Learning for Knowledge Graph Completion", IJCAI 2019.
 
 **AMIE**: a table with tabs, the rule first and its statistics behind it::
@@ -16,8 +18,9 @@ See Meilicke et al., "Anytime Bottom-Up Rule Learning for Knowledge Graph Comple
     ?a  spouse_of  ?b  ?b  parent_of  ?c   => ?a  parent_of  ?c\t0.2\t0.9\t0.95\t120\t133\t126\t?a
 
 Terms stand two blanks apart; names are kept as they are, with their angle brackets where they have some, since the
-facts have them too. The statistics become the confidence (standard, not PCA) and the annotations ``coverage``, ``pca``,
-``support``, ``body`` and ``pca_body``. What AMIE says above the table and below it is passed over.
+facts have them too. The relation ``differentFrom`` is AMIE's word for ``!=``. The statistics become the confidence
+(standard, not PCA) and the annotations ``coverage``, ``pca``, ``support``, ``body`` and ``pca_body``. What AMIE says
+above the table and below it is passed over.
 See Lajus, Galárraga and Suchanek, "Fast and Exact Rule Mining with AMIE 3", ESWC 2020.
 
 **MILR and LogiRE**: chain rules, read only. Mined rules have their confidence,
@@ -29,7 +32,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from string import ascii_uppercase
 from typing import NamedTuple
 
@@ -39,6 +44,8 @@ from rulewright.logic import (
     Annotations,
     Atom,
     Chain,
+    Comparison,
+    Formula,
     Number,
     PredicateVariable,
     Rule,
@@ -78,9 +85,9 @@ class _Line(NamedTuple):
             raise self.error(f"{name} must be a number in [0, 1], got {text[:30]!r}")
         return value
 
-    def rule(self, atoms: Sequence[Atom], confidence: float, annotations: Mapping[str, float]) -> Rule:
+    def rule(self, head: Atom, body: Sequence[Formula], confidence: float, annotations: Mapping[str, float]) -> Rule:
         try:
-            return Rule(atoms[0], tuple(atoms[1:]), confidence, Annotations(annotations))
+            return Rule(head, tuple(body), confidence, Annotations(annotations))
         except DataError as error:
             raise self.error(str(error)) from None
 
@@ -98,12 +105,15 @@ def _rule_set(rules: Sequence[Rule], file: str | None, expected: str) -> RuleSet
         raise ParseError(str(error), file=file) from None
 
 
-def _conjunction(statement: Statement, format: str) -> tuple[Rule, list[Atom]]:
-    """Return a rule with its head and body as atoms; what is no conjunction of relations is refused."""
+def _conjunction(statement: Statement, format: str) -> tuple[Rule, list[Atom | Comparison]]:
+    """Return a rule with its head and body as atoms and ``!=``; what is no conjunction of relations is refused."""
     if not isinstance(statement, Rule):
         raise DataError(f"{format} has rules and no formulas or templates, so it cannot say: {statement}")
-    atoms = []
+    atoms: list[Atom | Comparison] = []
     for unit in (statement.head, *statement.body):
+        if isinstance(unit, Comparison) and unit.operator == "!=" and all(isinstance(t, Variable) for t in unit.args):
+            atoms.append(unit)
+            continue
         if not isinstance(unit, Atom) or unit.arity != 2 or isinstance(unit.predicate, PredicateVariable):
             raise DataError(f"{format} knows only relations of two arguments, so it cannot say {unit} in: {statement}")
         if any(isinstance(term, Number) for term in unit.args):
@@ -112,13 +122,17 @@ def _conjunction(statement: Statement, format: str) -> tuple[Rule, list[Atom]]:
     return statement, atoms
 
 
+def _distinct_variables(parts: Iterable[Formula]) -> list[Variable]:
+    return [*dict.fromkeys(variable for part in parts for variable in variables(part))]
+
+
 def _check_reads_back(rule: Rule, line: str, parse: Callable[[str], RuleSet], format: str) -> None:
     """Refuse a rule whose line would be read as another one, since a name holds what separates names there."""
     try:
         again = [read.canonical() for read in parse(line).rules]
     except ParseError:
         again = []
-    if again != [rule.canonical()]:
+    if again != [rule.canonical()] or "\x00" in line:
         raise DataError(f"a name would be misread in a file of {format}, which has no quotes, so it cannot say: {rule}")
 
 
@@ -139,16 +153,29 @@ def read_anyburl(path: str | os.PathLike[str]) -> RuleSet:
 def write_anyburl(rules: RuleSet, path: str | os.PathLike[str]) -> None:
     """Write rules for AnyBURL; they need the annotations ``body`` and ``support``, and other annotations are left out.
 
-    Reading them back gives the same rules up to the names of variables.
+    AnyBURL takes different variables for different entities, whether or not a rule says so (`assume_identity`). Reading
+    them back gives the rules with that, up to the names of variables.
     """
     write_text(path, "".join(f"{write_anyburl_line(statement)}\n" for statement in rules))
+
+
+def count_without_identity(rules: RuleSet) -> int:
+    """Return how many rules say less than AnyBURL takes them to say: variables may stand for the same entity.
+
+    >>> from rulewright.logic import parse_rules
+    >>> count_without_identity(parse_rules("p(X, Y) :- q(Y, X). p(X, Y) :- q(X, Y), X != Y. p(X, a) :- q(X, b)."))
+    1
+    """
+    return sum(assume_identity(rule).canonical() != rule.canonical() for rule in rules.rules)
 
 
 def parse_anyburl(text: str, *, file: str | None = None) -> RuleSet:
     r"""Read the text of such a file.
 
     >>> print(parse_anyburl("98\t92\t0.93\tparent_of(X,Y) <= spouse_of(X,A), parent_of(A,Y)"), end="")
-    0.93 :: parent_of(X, Y) :- spouse_of(X, A), parent_of(A, Y). @{support: 92, body: 98}
+    0.93 :: parent_of(X, Y) :- spouse_of(X, A), parent_of(A, Y), X != Y, X != A, Y != A. @{support: 92, body: 98}
+    >>> print(parse_anyburl("98\t9\t0.09\tlives_in(X,Bonn) <= "), end="")
+    0.09 :: lives_in(X, 'Bonn') :- lives_in(X, A). @{support: 9, body: 98}
     """
     rules = [_read_anyburl_line(line) for line in _lines(text, file) if line.text.strip()]
     return _rule_set(rules, file, "98, 92, 0.93, p(X,Y) <= q(X,Y) with tabs between")
@@ -160,16 +187,49 @@ def _read_anyburl_line(line: _Line) -> Rule:
         raise line.error(f"found {len(columns)} columns, expected 4 with tabs between: body, support, confidence, rule")
     body, support = line.read_count(columns[0], "body"), line.read_count(columns[1], "support")
     confidence = line.read_share(columns[2], "the confidence")
-    head, arrow, conditions = columns[3].partition(" <= ")
-    if not arrow or not conditions.strip():
-        if columns[3].rstrip().endswith("<="):
-            raise line.error(
-                "a rule without a body says of every entity that it may be the answer, which no rule here can say; "
-                "leave such lines out, as with: grep -v '<= *$'"
-            )
+    head_text, arrow, conditions = f"{columns[3].rstrip()} ".partition(" <= ")
+    if not arrow:
         raise line.error(f"expected head <= body, got {columns[3][:60]!r}")
-    atoms = [*_read_anyburl_atoms(head, line), *_read_anyburl_atoms(conditions.rstrip(), line)]
-    return line.rule(atoms, confidence, {"support": support, "body": body})
+    head, *others = _read_anyburl_atoms(head_text, line)
+    if others:
+        raise line.error(f"expected one atom before <=, got {head_text[:60]!r}")
+    counts = {"support": support, "body": body}
+    if conditions.strip():
+        return assume_identity(line.rule(head, _read_anyburl_atoms(conditions.rstrip(), line), confidence, counts))
+    if len(variables(head)) != 1:
+        raise line.error(
+            f"a rule without a body names one entity, as p(X,ann) <= does, got {head_text[:60]!r}; leave such lines out"
+        )
+    return line.rule(head, (_body_of_nothing(head),), confidence, counts)
+
+
+def _body_of_nothing(head: Atom) -> Atom:
+    """Return the atom over which a rule without a body is counted: the head with a variable for its entity."""
+    (variable,) = variables(head)
+    other = Variable("A" if variable.name != "A" else "B")
+    return replace(head, args=tuple(other if isinstance(term, Symbol) else term for term in head.args))
+
+
+def _has_no_body(rule: Rule) -> bool:
+    """Tell whether AnyBURL writes a rule without a body."""
+    head = rule.head
+    if not isinstance(head, Atom) or len(variables(head)) != 1 or len({*head.args}) != 2 or len(rule.body) != 1:
+        return False
+    return rule.canonical() == replace(rule, body=(_body_of_nothing(head),)).canonical()
+
+
+def assume_identity(rule: Rule) -> Rule:
+    """Return a rule as AnyBURL reads it: each two variables stand for different entities.
+
+    >>> from rulewright.logic import parse_rule
+    >>> str(assume_identity(parse_rule("p(X, Y) :- q(Y, X).")))
+    'p(X, Y) :- q(Y, X), X != Y.'
+    """
+    if _has_no_body(rule):
+        return rule
+    atoms = [part for part in rule.body if not isinstance(part, Comparison)]
+    pairs = combinations(_distinct_variables([rule.head, *atoms]), 2)
+    return replace(rule, body=(*atoms, *(Comparison("!=", left, right) for left, right in pairs)))
 
 
 def _read_anyburl_atoms(text: str, line: _Line) -> list[Atom]:
@@ -205,21 +265,29 @@ def write_anyburl_line(statement: Statement) -> str:
     >>> from rulewright.logic import parse_rule
     >>> write_anyburl_line(parse_rule("0.9 :: p(V0, V1) :- q(V1, V0). @{support: 9, body: 10}"))
     '10\t9\t0.9\tp(X,Y) <= q(Y,X)'
+    >>> write_anyburl_line(parse_rule("0.9 :: p(X, Y) :- q(Y, X), X != Y. @{support: 9, body: 10}"))
+    '10\t9\t0.9\tp(X,Y) <= q(Y,X)'
     """
     rule, atoms = _conjunction(statement, "AnyBURL")
     counts = [rule.annotations.number(name) for name in ("body", "support")]
     if any(count is None or count < 0 or count != int(count) for count in counts):
         raise DataError(f"AnyBURL's lines begin with the counts body and support, which are missing here: {rule}")
     ends = variables(rule.head)  # they are X and Y, the other variables A, B and so on
-    between = [*dict.fromkeys(variable for part in rule.body for variable in variables(part) if variable not in ends)]
+    between = [variable for variable in _distinct_variables(rule.body) if variable not in ends]
     letters = [letter for letter in ascii_uppercase if letter not in "XY"]
     if len(between) > len(letters):
         raise DataError(f"AnyBURL names variables by one letter, and here are too many: {rule}")
     names = {**dict(zip(ends, "XY", strict=False)), **dict(zip(between, letters, strict=False))}
-    head, *body = (f"{atom.predicate}({','.join(_write_term(term, names) for term in atom.args)})" for atom in atoms)
+    head, *body = (
+        f"{atom.predicate}({','.join(_write_term(term, names) for term in atom.args)})"
+        for atom in atoms
+        if isinstance(atom, Atom)  # different variables differ there of themselves
+    )
+    if _has_no_body(rule):
+        body = []
     figures = [str(int(count)) for count in counts if count is not None]
     line = "\t".join([*figures, repr(float(rule.confidence)), f"{head} <= {', '.join(body)}"])
-    _check_reads_back(rule, line, parse_anyburl, "AnyBURL")
+    _check_reads_back(assume_identity(rule), line, parse_anyburl, "AnyBURL")
     return line
 
 
@@ -229,6 +297,7 @@ _AMIE_RULE = re.compile(r"\?\w+.*=>|.*=>.*\?\w")
 _AMIE_VARIABLE = re.compile(r"\?([A-Za-z_][A-Za-z0-9_]*)\Z")
 _AMIE_EXAMPLE = "?a  p  ?b   => ?b  q  ?a"
 _CONFIDENCE = "confidence"
+_DIFFERENT = "differentFrom"
 _SHARES = ("coverage", _CONFIDENCE, "pca")
 _AMIE_COLUMNS = {  # those that are read and written; others are passed over
     "Head Coverage": "coverage",
@@ -285,7 +354,8 @@ def _read_amie_line(line: _Line, columns: Sequence[str], names: Sequence[str]) -
             figures[name] = line.read_share(cell, name)
         elif name and cell:
             figures[name] = line.read_count(cell.removesuffix(".0"), name)
-    return line.rule([*head, *body], figures.pop(_CONFIDENCE, 1.0), figures)
+    conditions = [Comparison("!=", *atom.args) if atom.predicate == _DIFFERENT else atom for atom in body]
+    return line.rule(head[0], conditions, figures.pop(_CONFIDENCE, 1.0), figures)
 
 
 def _read_amie_atoms(text: str, names: dict[str, Variable]) -> list[Atom]:
@@ -318,15 +388,19 @@ def write_amie_line(statement: Statement) -> str:
     >>> from rulewright.logic import parse_rule
     >>> write_amie_line(parse_rule("0.9 :: p(X, Y) :- q(Y, X). @{support: 9}"))
     '?b  q  ?a   => ?a  p  ?b\t\t0.9\t\t9\t\t'
+    >>> write_amie_line(parse_rule("p(X, Y) :- q(Y, X), X != Y."))
+    '?b  q  ?a  ?a  differentFrom  ?b   => ?a  p  ?b\t\t1.0\t\t\t\t'
     """
     rule, atoms = _conjunction(statement, "AMIE")
-    distinct = dict.fromkeys(variable for part in (rule.head, *rule.body) for variable in variables(part))
+    distinct = _distinct_variables([rule.head, *rule.body])
     names = {
         variable: f"?{chr(ord('a') + position % 26)}{position // 26 or ''}"
         for position, variable in enumerate(distinct)
     }
     head, *body = (
-        f"{_write_term(atom.args[0], names)}  {atom.predicate}  {_write_term(atom.args[1], names)}" for atom in atoms
+        f"{_write_term(atom.args[0], names)}  {atom.predicate if isinstance(atom, Atom) else _DIFFERENT}  "
+        f"{_write_term(atom.args[1], names)}"
+        for atom in atoms
     )
     cells = []
     for name in _AMIE_COLUMNS.values():
