@@ -282,6 +282,7 @@ def test_a_learner_that_ranks_answers_by_its_weights():
         ("parent_off(ann, X)", "did you mean 'parent_of'"),
         ("parent_of(anne, X)", "did you mean 'ann'"),
         ("parent_of(X, anne)", "did you mean 'ann'"),
+        ("parent_of(Ann, X)", "unknown entity .Ann.; did you mean .ann."),
         ("parent_of(ann, bob)", "a query has an entity and a variable"),
         ("parent_of(X, Y)", "a query has an entity and a variable"),
         ("parent_of(ann, 3)", "a query has an entity and a variable"),
@@ -308,6 +309,7 @@ def test_names_need_no_quotes_where_they_are_known():
     )
     assert rank(rules, kb, "P27(Q42, X)")[0].entity == "Paris, Texas"
     assert rank(rules, kb, "P27(X, Paris, Texas)")[0].entity == "Q42"
+    assert not rank(rules, kb, "P27(Paris, Texas, X)")
     assert rank(rules, kb, "'P1'('Q42', X)")[0].entity == "Q145"
     assert rank(rules, kb, "/a/b(/m/2, ?)")[0].entity == "/m/1"
 

@@ -1,7 +1,8 @@
 """The command line: one command, one file, each a thin shell over public functions.
 
 - `console`: tables, JSON, progress bars and warnings, for all of them
-- `demo`; `learn` (rules from facts), `apply`, `explain`, `infer` (what follows), `evaluate` (how good it is)
+- `demo`; `learn` (rules from facts), `apply`, `explain`, `infer` (what follows), `rank` (answers to a question),
+  `evaluate` (how good it is)
 - `convert` (between formats), `data` (named data sets), `run` (the papers' experiments), `serve` (the explorer)
 """
 
@@ -18,7 +19,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from rulewright import __version__
-from rulewright.cli import apply, convert, data, demo, evaluate, explain, infer, learn, run, serve
+from rulewright.cli import apply, convert, data, demo, evaluate, explain, infer, learn, rank, run, serve
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command("demo")(demo.demo)
 app.command("learn")(learn.learn)
 app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)
+app.command("rank")(rank.rank)
 app.command("infer")(infer.infer)
 app.add_typer(evaluate.app, name="evaluate")
 app.command("convert")(convert.convert)

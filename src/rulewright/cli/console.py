@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from rulewright import files
 from rulewright.checks import Progress
+from rulewright.errors import ParseError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -33,6 +35,12 @@ FactColumns = Annotated[
         "--columns",
         metavar="ROLE,…",
         help="What the columns of the facts are, in order: head, relation, tail, world, or _ to pass one over.",
+    ),
+]
+LabelFile = Annotated[
+    str | None,
+    typer.Option(
+        "--labels", metavar="FILE", help="Labels to show for names: a table with a name and its label a line."
     ),
 ]
 _PIPE_WIDTH = 160  # a pipe has no width of its own; tables should not be squeezed into a terminal's 80
@@ -192,6 +200,49 @@ def refuse_options(context: typer.Context, reason: str, *names: str) -> None:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             raise typer.BadParameter(reason, param_hint=f"'{max(parameter.opts, key=len)}'")
+
+
+class Labels(dict[str, str]):
+    """Labels of names, to be shown with them.
+
+    >>> labels = Labels({"Q42": "Douglas Adams", "P27": "country"})
+    >>> print(labels.show("'P27'('Q42', X)."), labels.name("Q42"), labels.name("Q1"))
+    country [P27](Douglas Adams [Q42], X). Douglas Adams [Q42] Q1
+    """
+
+    def name(self, name: str) -> str:
+        """Return a name with its label."""
+        return f"{self[name]} [{name}]" if name in self else name
+
+    def show(self, text: str) -> str:
+        """Return a text of the rule language with the labels of the names in it, for a person to read."""
+
+        def label(match: re.Match[str]) -> str:
+            quoted, plain = match.groups()
+            name = plain if quoted is None else quoted.replace("\\'", "'").replace("\\\\", "\\")
+            return self.name(name) if name in self else match[0]
+
+        return re.sub(r"'((?:[^'\\]|\\.)*)'|(\w+)", label, text) if self else text
+
+
+def read_labels(path: str | None) -> Labels:
+    """Read names and their labels from a table: TSV, or CSV by its ending; further columns are passed over."""
+    if path is None:
+        return Labels()
+    import csv
+
+    from rulewright.files import read_text
+    from rulewright.io.formats import plain_suffix
+
+    lines = read_text(path).splitlines()
+    rows = csv.reader(lines) if plain_suffix(path) == ".csv" else (line.split("\t") for line in lines)
+    labels = Labels()
+    for number, row in enumerate(rows, start=1):
+        if len(row) < 2 and any(row):
+            raise ParseError("expected a name and its label, separated by a tab", file=path, line=number)
+        if any(row):
+            labels.setdefault(row[0].strip(), row[1].strip())
+    return labels
 
 
 def experiment_names(incomplete: str) -> list[str]:

@@ -367,10 +367,18 @@ def _parse_query(text: str, kb: KnowledgeBase, example: str) -> Atom:
         for split in splits
     ]
 
-    def suits(terms: Sequence[Term]) -> bool:
-        return len(terms) == len(types) and sum(isinstance(term, Variable) for term in terms) == 1
+    def count_known(terms: Sequence[Term]) -> int:
+        return sum(
+            isinstance(term, Symbol) and type_name in kb.domains and kb.domains[type_name].find(term.name) is not None
+            for term, type_name in zip(terms, types, strict=False)
+        )
 
-    chosen = next((terms for terms in readings if suits(terms)), readings[0])
+    suiting = [terms for terms in readings if sum(isinstance(term, Variable) for term in terms) == 1]
+    chosen = max(suiting or readings, key=count_known)
+    named = [position for position, term in enumerate(chosen) if len(str(term)) > 1]
+    if len(chosen) == 2 and len(named) == 1 and all(isinstance(term, Variable) for term in chosen):
+        # of Q43 and X, what is longer than a letter will have been meant as a name, which is not known
+        kb.domains[types[named[0]]].index_of(str(chosen[named[0]]))
     return Atom(name, tuple(chosen))
 
 
