@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rulewright.learn import NLILLearner as NLILLearner
     from rulewright.learn import PathMixture as PathMixture
     from rulewright.learn import RuleMiner as RuleMiner
+    from rulewright.learn import evaluate as evaluate
     from rulewright.learn import explain_classifier as explain_classifier
     from rulewright.logic import Rule as Rule
     from rulewright.logic import RuleSet as RuleSet
@@ -52,7 +53,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "data": "KnowledgeBase KnowledgeBaseBuilder",
         "engine": "Engine",
         "errors": "RulewrightError",
-        "evaluate": "explain_counts",
+        "evaluate": "evaluate explain_counts",
         "evaluate.ranking": "evaluate_ranking",
         "inject": "ConsistencyLoss Decoded LogicLayer RuleDecoder SLrelax",
         "io": "read_facts read_rules write_facts write_rules",

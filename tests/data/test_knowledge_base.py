@@ -304,3 +304,19 @@ def test_names_that_are_not_declared() -> None:
         KnowledgeBase(domains, [PredicateDeclaration("in", ("place",))], {})
     with pytest.raises(UnknownNameError, match="unknown predicate 'near'"):
         KnowledgeBase(domains, [], {}, closed=["near"])
+
+
+@given(
+    st.sets(st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 6)), min_size=1, max_size=40),
+    st.floats(0, 1),
+    st.integers(0, 9),
+)
+def test_what_is_held_out_names_nothing_that_is_not_kept(drawn, share, seed):
+    kb = KnowledgeBase.from_triples((f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(drawn))
+    kept, out = kb.hold_out(share, seed=seed, keep_names=True)
+    assert sorted([*kept.facts(), *out.facts()]) == sorted(kb.facts())
+    assert out.n_facts <= round(share * kb.n_facts)
+    assert {name for name, _ in kept.facts()} == set(kb.predicates)
+    assert {arg for _, args in kept.facts() for arg in args} == {arg for _, args in kb.facts() for arg in args}
+    again, _ = kb.hold_out(share, seed=seed, keep_names=True)
+    assert list(again.facts()) == list(kept.facts())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from rulewright.cli.console import (
     FactColumns,
@@ -30,11 +30,23 @@ if TYPE_CHECKING:
         NamedFact,
         PairedDifference,
     )
-    from rulewright.evaluate.ranking import RankingScores
     from rulewright.io.docred import Document, Prediction
 
+
+class _GraphFirst(TyperGroup):
+    """A group that takes its first argument for a file of ``kbc`` where it is no command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first = next((arg for arg in args if not arg.startswith("-") or arg == "-"), None)
+        if first is not None and first not in self.commands:
+            args = ["kbc", *args]
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
-    help="Compare predictions with what is true. Example: rulewright evaluate kbc family.rules family.tsv",
+    cls=_GraphFirst,
+    help="Compare predictions with what is true; of a graph (kbc) where none is named. "
+    "Example: rulewright evaluate family.tsv",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -48,9 +60,31 @@ _IGN = "F1 with what training has seen left out of the"
 
 @app.command("kbc")
 def evaluate_kbc(
-    rules: Annotated[str, typer.Argument(help="Rules that answer queries about the graph, or - for standard input.")],
-    gold: Annotated[str, typer.Argument(help="A folder with the facts of the graph and a split of queries.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RULES] FACTS",
+            help="Rules that answer queries about the graph (or -), and its facts: a file, or a folder with splits. "
+            "Without rules they are learned first, from the facts that are not asked about.",
+        ),
+    ],
+    holdout: Annotated[
+        float | None,
+        typer.Option(
+            help="Hold out this share of the facts at random and ask for it [default: 0.1 where there is no split]."
+        ),
+    ] = None,
     split: Annotated[str, typer.Option(help="The split whose facts are the queries.")] = "test",
+    predicate: Annotated[list[str] | None, typer.Option(help="Only queries of this relation; may be repeated.")] = None,
+    learner: Annotated[
+        Literal["mine", "paths"], typer.Option(help="Without rules: mine counts rules, paths weighs paths.")
+    ] = "mine",
+    best: Annotated[
+        bool, typer.Option("--best", help="Without rules: the learner that completes best, paths.")
+    ] = False,
+    time: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Without rules: learn no longer than this.")
+    ] = None,
     ties: Annotated[
         Literal["mean", "optimistic", "pessimistic"], typer.Option(help="The rank among candidates of equal score.")
     ] = "mean",
@@ -61,42 +95,71 @@ def evaluate_kbc(
             "1 − Π(1 − confidence); the sum of weights [default: weight where rules have weights, else max-plus]."
         ),
     ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of what is held out and of learning.")] = 0,
     from_format: FactFormat = None,
     columns: FactColumns = None,
     by_relation: _ByRelation = False,
     json: _Json = False,
 ) -> None:
-    """Rank the answers to the queries of a split by rules: filtered MRR and Hits.
+    """Ask for facts that rules have not seen and rank the answers: filtered MRR and Hits.
 
-    Example: rulewright evaluate kbc family.rules family/ --split valid
+    Example: rulewright evaluate kbc graph.tsv --holdout 0.1 (kbc may be left out)
     """
-    from rulewright.evaluate.ranking import evaluate_ranking
+    from rulewright import learn
     from rulewright.io import read_rules
-    from rulewright.reason.ranking import RuleRanker
 
-    _refuse_standard_input(gold)
-    kb = read_facts_of(gold, from_format, columns)
-    kb.split(split)
-    ranker = RuleRanker.of(read_rules(rules), kb, aggregation=aggregation)
+    if len(paths) > 2:
+        raise typer.BadParameter(f"expected [RULES] FACTS, got {len(paths)} arguments")
+    *rule_paths, facts = paths
+    if rule_paths:
+        _refuse_standard_input(facts)
+        if best or learner != "mine" or time is not None:
+            raise typer.BadParameter("--learner, --best and --time are for learning, and rules are given")
+    rule_set = read_rules(rule_paths[0]) if rule_paths else None
+    kb = read_facts_of(facts, from_format, columns)
     with progress("ranking") as report:
-        scores = evaluate_ranking(ranker, kb, split, ties=ties, progress=report)
-    if json:
-        print_json({"task": "kbc", "rules": rules, "gold": gold, "split": split, **scores.as_dict()})
-        return
-
-    def print_ranks(title: str, parts: Mapping[str, RankingScores]) -> None:
-        figures = [(name, len(part), part.figures()) for name, part in parts.items()]
-        shown = ("mrr", "hits@1", "hits@3", "hits@10")
-        print_table(
-            (title, "queries", "MRR", "Hits@1", "Hits@3", "Hits@10"),
-            [(name, count, *(values[column] for column in shown)) for name, count, values in figures],
+        tried: learn.Learner | None = None
+        if rule_set is None and (best or learner == "paths"):
+            tried = learn.PathMixture(seed=seed, progress=report)
+        elif rule_set is None:
+            tried = learn.RuleMiner(seed=seed, progress=report)
+        if tried is not None and time is not None:
+            tried.set_params(time_limit=time)
+        result = learn.evaluate(
+            rule_set if tried is None else tried,
+            kb,
+            holdout=holdout,
+            split=split,
+            predicates=predicate,
+            aggregation=aggregation,
+            ties=ties,
+            seed=seed,
+            progress=report,
         )
+    if result.note:
+        warn(result.note)
+    if json:
+        rules = rule_paths[0] if rule_paths else None
+        print_json({"task": "kbc", "rule_file": rules, "gold": facts, "split": split, **result.as_dict()})
+        return
+    scores, inverse = result.scores, result.scores.inverse
+    columns_shown = ("queries", "MRR", "Hits@1", "Hits@3", "Hits@10")
+    parts = {"r(h, ?)": scores.part(~inverse), "r(?, t)": scores.part(inverse), "both": scores}
+    print_table(
+        ("", *columns_shown),
+        [(name, len(part), part.mrr, part.hits(1), part.hits(3), part.hits(10)) for name, part in parts.items()],
+    )
+    print_line()
+    if by_relation or predicate:
+        print_table(("relation", *columns_shown), result.rows())
         print_line()
-
-    inverse = scores.inverse
-    print_ranks("", {"r(h, ?)": scores.part(~inverse), "r(?, t)": scores.part(inverse), "both": scores})
-    if by_relation:
-        print_ranks("relation", scores.by_relation())
+    print_line(
+        f"{len(result.rules):,} rules ({result.aggregation}) on {result.facts:,} facts; asked: {result.queries_of}. "
+        f"Learned in {result.seconds_learning:.1f} s, ranked in {result.seconds_ranking:.1f} s."
+        if tried is not None
+        else f"{len(result.rules):,} rules ({result.aggregation}) on {result.facts:,} facts; asked: "
+        f"{result.queries_of}. Ranked in {result.seconds_ranking:.1f} s."
+    )
     print_line(
         f"Filtered; ties: {ties}. {int(scores.unseen.sum()):,} queries have an entity that no training fact names."
     )

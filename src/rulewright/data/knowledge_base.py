@@ -317,9 +317,12 @@ class KnowledgeBase:
         return self.splits[name]
 
     def hold_out(
-        self, share: float, *, seed: int = 0, predicates: Iterable[str] | None = None
+        self, share: float, *, seed: int = 0, predicates: Iterable[str] | None = None, keep_names: bool = False
     ) -> tuple[KnowledgeBase, KnowledgeBase]:
         """Split the true facts at random into those kept and a ``share`` held out, the same for the same seed.
+
+        With ``keep_names``, every entity and every predicate stays in at least one of the facts that are kept; where
+        too few facts can be spared, fewer are held out.
 
         >>> kb = KnowledgeBase.from_triples((str(i), "next", str(i + 1)) for i in range(100))
         >>> [part.n_facts for part in kb.hold_out(0.1)]
@@ -329,13 +332,35 @@ class KnowledgeBase:
 
         check_parameter("share", share, SHARE)
         chosen = None if predicates is None else [self.predicate_index(name) for name in predicates]
+        may_go = {
+            letters: np.ones(len(table), dtype=bool) if chosen is None else np.isin(table.predicate, chosen)
+            for letters, table in self._tables[True].items()
+        }
+        is_named = np.zeros(self.n_entities, dtype=bool)
+        for letters, table in self._tables[True].items():
+            for column in _entity_columns(table):
+                is_named[column[~may_go[letters]]] = True
         random = np.random.default_rng(seed)
         kept: dict[str, FactTable] = {}
         hidden: dict[str, FactTable] = {}
         for letters, table in self._tables[True].items():
-            rows = np.arange(len(table)) if chosen is None else np.flatnonzero(np.isin(table.predicate, chosen))
+            rows = np.flatnonzero(may_go[letters])
             out = np.zeros(len(table), dtype=bool)
-            out[random.choice(rows, size=round(share * len(rows)), replace=False)] = True
+            count = round(share * len(rows))
+            if keep_names:
+                order = random.permutation(rows)
+                stays = np.zeros(len(order), dtype=bool)
+                stays[np.unique(table.predicate[order], return_index=True)[1]] = True
+                entities = np.concatenate(
+                    [np.empty(0, np.int32), *(column[order] for column in _entity_columns(table))]
+                )
+                different, first = np.unique(entities, return_index=True)
+                stays[first[~is_named[different]] % max(1, len(order))] = True
+                out[order[~stays][:count]] = True
+                for column in _entity_columns(table):
+                    is_named[column[~out]] = True
+            else:
+                out[random.choice(rows, size=count, replace=False)] = True
             kept[letters], hidden[letters] = table.keep_rows(~out), table.keep_rows(out)
         return self.with_facts(kept, self._tables[False]), self.with_facts(hidden)
 
@@ -514,6 +539,11 @@ class KnowledgeBase:
             parts.append(format_count(len(self.worlds), "world", "worlds"))
         parts += [f"{name}: {split.n_facts + split.n_false_facts:,}" for name, split in self.splits.items()]
         return f"KnowledgeBase({', '.join(parts)})"
+
+
+def _entity_columns(table: FactTable) -> list[Column]:
+    """Return the columns of a table that hold entities."""
+    return [column for column, letter in zip(table.columns, table.signature, strict=True) if letter == "e"]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,26 @@
 - `classification`: atoms with scores, AUC-PR
 - `extraction`: relations in documents, F1, Ign F1 and Logic; on `extraction_facts`, their facts as integers
 - `bootstrap`: whether one system is better than another, or only luckier with the documents
+
+The package is also the function ``rw.evaluate``, which is `rulewright.learn.evaluate`: it needs learners.
 """
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 from rulewright.evaluate.rules import Agreement, GroundedRule, RuleCounts, agreement, explain_counts
 
 __all__ = ["Agreement", "GroundedRule", "RuleCounts", "agreement", "explain_counts"]
+
+
+class _EvaluatePackage(ModuleType):
+    """This package, with a call."""
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Evaluate rules or a learner; see `rulewright.learn.evaluate`."""
+        return import_module("rulewright.learn").evaluate(*args, **named)
+
+
+sys.modules[__name__].__class__ = _EvaluatePackage

@@ -2,7 +2,8 @@
 
 base.py says what every learner offers. miner/ counts all rules (`RuleMiner`); path_mixture/ weighs paths to
 complete a graph (`PathMixture`); lnn/ fills templates by gradient (`LNNLearner`); nlil/ has transformers write rules
-that explain a relation (`NLILLearner`); markov/ learns the weights of given formulas (`MarkovLogic`).
+that explain a relation (`NLILLearner`); markov/ learns the weights of given formulas (`MarkovLogic`). evaluation.py
+holds facts out, has a learner learn from the others and asks for them (`evaluate`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from rulewright.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rulewright.learn.base import Learner as Learner
+    from rulewright.learn.evaluation import Evaluation as Evaluation
+    from rulewright.learn.evaluation import evaluate as evaluate
     from rulewright.learn.lnn.learner import LNNLearner as LNNLearner
     from rulewright.learn.markov.learner import MarkovLogic as MarkovLogic
     from rulewright.learn.markov.marginals import Marginal as Marginal
@@ -27,6 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "base": "Learner",
+        "evaluation": "Evaluation evaluate",
         "lnn.learner": "LNNLearner",
         "markov.learner": "MarkovLogic",
         "markov.marginals": "Marginal Marginals",
