@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -111,6 +112,9 @@ def evaluate_kbc(
     if len(paths) > 2:
         raise typer.BadParameter(f"expected [RULES] FACTS, got {len(paths)} arguments")
     *rule_paths, facts = paths
+    if not rule_paths and facts.isalpha() and not Path(facts).exists():
+        tasks = ", ".join(str(command.name) for command in app.registered_commands)
+        raise typer.BadParameter(f"{facts!r} is neither a file of facts nor a task; tasks are {tasks}")
     if rule_paths:
         _refuse_standard_input(facts)
         if best or learner != "mine" or time is not None:
