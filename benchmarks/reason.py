@@ -115,7 +115,9 @@ def main() -> None:
         raise SystemExit(f"fb15k237 is not at {graph}; set RULEWRIGHT_DATA to where it is")
     print(machine())
     kb = read_facts(graph)
-    miner = RuleMiner(max_length=2, min_confidence=options.min_confidence, min_support=options.min_support)
+    miner = RuleMiner(
+        max_length=2, min_confidence=options.min_confidence, min_support=options.min_support, constants=False
+    )
     rules = miner.fit(kb).rules_
     table = kb.tables()["ee"]
     with duckdb.connect() as connection:

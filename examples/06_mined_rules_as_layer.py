@@ -8,7 +8,7 @@ from rulewright.data.generators import family
 
 # Mine rules from one family.
 known = family(60, seed=1).kb
-rules = rw.RuleMiner(max_length=2, min_confidence=0.95, min_support=5, prune=True).fit(known).rules_
+rules = rw.RuleMiner(max_length=2, min_confidence=0.95, min_support=5, constants=False, prune=True).fit(known).rules_
 relations = sorted(rules.arities)
 print(f"{len(rules)} rules mined over {', '.join(relations)}")
 

@@ -32,7 +32,7 @@ def generated() -> KnowledgeBase:
 
 
 def mined(kb: KnowledgeBase, target: str) -> RuleSet:
-    return RuleMiner(max_length=2, min_confidence=0.5, targets=[target]).fit(kb).rules_
+    return RuleMiner(max_length=2, min_confidence=0.5, targets=[target], constants=False).fit(kb).rules_
 
 
 def lnn(kb: KnowledgeBase, target: str) -> RuleSet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -47,3 +47,20 @@ def bound_shares(supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64])
     pairs, rows = np.unique(np.stack([supports, np.maximum(bodies, supports)]), axis=1, return_inverse=True)
     bounds = betaincinv(pairs[0] + 0.5, pairs[1] - pairs[0] + 0.5, TRUST)
     return np.asarray(bounds, dtype=np.float64)[rows.reshape(-1)]
+
+
+def annotate_counts(counts: Counts) -> list[dict[str, object]]:
+    """Return what is written behind each rule: support, body, and the shares that are counted over different heads."""
+    shares = {
+        "pairs": counts["support_pairs"] / counts["body_pairs"],
+        "pca": counts["support_pairs"] / np.maximum(counts["known_pairs"], 1),
+        "coverage": counts["support_pairs"] / counts["facts"],
+    }
+    columns = {name: counts[name].tolist() for name in ("support", "body")}
+    columns |= {name: share.round(6).tolist() for name, share in shares.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def keep_rows(counts: Counts, keep: npt.NDArray[Any]) -> Counts:
+    """Return the counts of some rules."""
+    return {name: column[keep] for name, column in counts.items()}

@@ -20,6 +20,7 @@ from rulewright.engine.chain_counts import Incidence
 from rulewright.errors import DataError
 from rulewright.learn.base import Learner
 from rulewright.learn.miner.confidence import Confidence, Counts, Floats, measure_confidences
+from rulewright.learn.miner.properties import MIN_NAMED_SUPPORT, PropertyCounter, PropertyFilters
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -50,11 +51,24 @@ class MinerFilters:
     min_body: int = 1
     loops: Loops = "skip"
     repeated: bool = True
+    circular: bool = False
+    unary: bool = True
+    constants: bool = True
 
 
 PRESETS: Mapping[str | None, MinerFilters] = {
     None: MinerFilters(),
-    "milr": MinerFilters(0.008, min_relation_facts=4, min_middles=4, min_body=4, loops="against", repeated=False),
+    "milr": MinerFilters(
+        0.008,
+        min_relation_facts=4,
+        min_middles=4,
+        min_body=4,
+        loops="against",
+        repeated=False,
+        circular=True,
+        unary=False,
+        constants=False,
+    ),
 }
 """``milr`` has the filters of the code published with the MILR paper."""
 
@@ -84,6 +98,9 @@ class RuleMiner(Learner):
         loops: groundings that end where they began: ``skip`` them, and a rule that has some says ``v0 != vl``, or
             count them ``against`` the rule (skip).
         repeated: whether a body may have one step twice (True).
+        unary: whether rules may have unary predicates and classes, ``male(X) ← father_of(X, Y)`` (True).
+        constants: whether rules about one entity may name others, ``speaks(X, dutch) ← born_in(X, ghent)``,
+            where they hold of five or more (True).
         prune: leave out rules that shorter ones make superfluous, see `drop_redundant`.
         sample: None counts exactly. A number has rules of length 3 and 4 counted on about so many head facts: they
             carry ``confidence_low`` and ``confidence_high``, a 95 % interval, and ``note_`` says so.
@@ -116,6 +133,9 @@ class RuleMiner(Learner):
         "min_body": Whole(1, optional=True),
         "loops": OneOf("skip", "against", None),
         "repeated": OneOf(True, False, None),
+        "circular": OneOf(True, False, None),
+        "unary": OneOf(True, False, None),
+        "constants": OneOf(True, False, None),
         "prune": Flag(),
         "sample": Whole(1, optional=True),
         "seed": Whole(0),
@@ -138,6 +158,9 @@ class RuleMiner(Learner):
         min_body: int | None = None,
         loops: Loops | None = None,
         repeated: bool | None = None,
+        circular: bool | None = None,
+        unary: bool | None = None,
+        constants: bool | None = None,
         prune: bool = False,
         sample: int | None = None,
         seed: int = 0,
@@ -149,7 +172,8 @@ class RuleMiner(Learner):
         self.confidence, self.targets, self.inverses = confidence, targets, inverses
         self.preset, self.min_coverage, self.min_relation_facts = preset, min_coverage, min_relation_facts
         self.min_middles, self.min_body = min_middles, min_body
-        self.loops, self.repeated, self.prune = loops, repeated, prune
+        self.loops, self.repeated, self.circular, self.prune = loops, repeated, circular, prune
+        self.unary, self.constants = unary, constants
         self.sample, self.seed, self.memory_limit = sample, seed, memory_limit
         self.progress, self.on_rules = progress, on_rules
         self._check_parameters()
@@ -157,20 +181,40 @@ class RuleMiner(Learner):
     def fit(self, kb: KnowledgeBase) -> Self:
         """Count and keep the rules of a knowledge base."""
         self._check_before_fit(kb)
-        relations = [name for name, predicate in kb.predicates.items() if signature(predicate) == "ee"]
-        if not relations:
-            raise DataError("no predicate has two entities as arguments, so there are no chains to mine")
-        for name in self.targets or ():
-            if name not in relations:
-                kb.predicate(name)
-                raise DataError(f"{name} is not a relation of two entities and cannot be a target")
+        self._check_predicates(kb)
         self.note_ = ""
-        facts = kb.tables().get("ee")
-        if facts is None:  # relations are declared, but none has a fact
-            self.rules_ = RuleSet()
-            return self
         given = {field.name: getattr(self, field.name) for field in fields(MinerFilters)}
         filters = replace(PRESETS[self.preset], **{name: value for name, value in given.items() if value is not None})
+        rules = self._mine_chains(kb, filters)
+        if self.prune:
+            rules = drop_redundant(rules)
+        rules += self._mine_properties(kb, filters)
+        text = cache(str)  # the atoms of mined rules recur
+        rules.sort(
+            key=lambda rule: (
+                -rule.confidence,
+                -(rule.support or 0),
+                f"{text(rule.head)} :- {', '.join(map(text, rule.body))}.",
+            )
+        )
+        self.rules_ = RuleSet(rules)
+        return self
+
+    def _check_predicates(self, kb: KnowledgeBase) -> None:
+        """Refuse facts and targets of which no rule of these forms can speak."""
+        minable = [name for name, predicate in kb.predicates.items() if signature(predicate) in ("e", "ec", "ee")]
+        if not minable:
+            raise DataError("no predicate is about one entity or two, so there are no rules to mine")
+        for name in self.targets or ():
+            if name not in minable:
+                kb.predicate(name)
+                raise DataError(f"{name} is not about one entity or two and cannot be a target")
+
+    def _mine_chains(self, kb: KnowledgeBase, filters: MinerFilters) -> list[Rule]:
+        """Return the chains of all lengths."""
+        facts = kb.tables().get("ee")
+        if facts is None:  # relations are declared at most, and none has a fact
+            return []
         incidence = Incidence(facts, len(kb.predicates), inverses=self.inverses)
         rules: list[Rule] = []
         with Engine(kb, memory_limit=self.memory_limit) as engine:
@@ -180,16 +224,7 @@ class RuleMiner(Learner):
                 rules += new
                 if self.on_rules is not None:
                     self.on_rules(new)
-        text = cache(str)  # the atoms of mined rules recur
-        rules.sort(
-            key=lambda rule: (
-                -rule.confidence,
-                -(rule.support or 0),
-                f"{text(rule.head)} :- {', '.join(map(text, rule.body))}.",
-            )
-        )
-        self.rules_ = RuleSet(drop_redundant(rules) if self.prune else rules)
-        return self
+        return rules
 
     def _mine(self, engine: SQLEngine, incidence: Incidence, filters: MinerFilters, length: int) -> list[Rule]:
         """Return the rules of one length."""
@@ -238,6 +273,32 @@ class RuleMiner(Learner):
         report(3)
         counts = _keep_rows(counts, self._confidences(counts) >= self.min_confidence)
         return self._write_rules(counts, list(kb.predicates), length, skip_loops=filters.loops == "skip", sample=sample)
+
+    def _mine_properties(self, kb: KnowledgeBase, filters: MinerFilters) -> list[Rule]:
+        """Return the rules about one entity."""
+        if not (filters.unary or filters.constants):
+            return []
+        counter = PropertyCounter(kb, self._choose_property_filters(filters))
+        rules = counter.mine()
+        self.note_ = "; ".join(filter(None, [self.note_, *counter.notes]))
+        if self.on_rules is not None:
+            self.on_rules(rules)
+        return rules
+
+    def _choose_property_filters(self, filters: MinerFilters) -> PropertyFilters:
+        return PropertyFilters(
+            None if self.targets is None else tuple(self.targets),
+            self.min_support,
+            max(self.min_support, MIN_NAMED_SUPPORT),
+            self.min_confidence,
+            filters.min_coverage,
+            filters.min_relation_facts,
+            self.inverses,
+            filters.circular,
+            filters.unary,
+            filters.constants,
+            self.confidence,
+        )
 
     def _choose_sample(self, kb: KnowledgeBase) -> chains.Sample | None:
         share = 1 if self.sample is None else round(kb.n_facts / self.sample)

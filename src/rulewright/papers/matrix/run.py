@@ -173,7 +173,7 @@ def most_frequent(kb: KnowledgeBase, count: int) -> list[str]:
 
 
 def _mine(kb: KnowledgeBase, targets: Sequence[str], options: Mapping[str, Any], seed: int) -> RuleSet:
-    return RuleMiner(targets=targets, seed=seed, **options).fit(kb).rules_
+    return RuleMiner(targets=targets, seed=seed, unary=False, constants=False, **options).fit(kb).rules_
 
 
 def _lnn(kb: KnowledgeBase, targets: Sequence[str], options: Mapping[str, Any], seed: int) -> RuleSet:
