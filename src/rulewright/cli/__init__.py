@@ -19,7 +19,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from rulewright import __version__
-from rulewright.cli import apply, convert, data, demo, evaluate, explain, infer, learn, rank, run, serve, split
+from rulewright.cli import apply, check, convert, data, demo, evaluate, explain, infer, learn, rank, run, serve, split
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.command("explain")(explain.explain)
 app.command("rank")(rank.rank)
 app.command("infer")(infer.infer)
 app.add_typer(evaluate.app, name="evaluate")
+app.command("check")(check.check)
 app.command("split")(split.split)
 app.command("convert")(convert.convert)
 app.command("run")(run.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -66,9 +67,14 @@ class Domain:
         try:
             return self.start + self._positions[label]
         except KeyError:
-            if len(self) > MOST_COMPARED:
-                raise UnknownNameError(f"unknown {self.name} {label!r} among {len(self):,}") from None
-            raise unknown_name(self.name, label, self._positions) from None
+            if len(self) <= MOST_COMPARED:
+                raise unknown_name(self.name, label, self._positions) from None
+            # too many to be compared with all: those that begin alike
+            start = label[:3].casefold()
+            alike = [str(known) for known in self.labels if str(known)[: len(start)].casefold() == start]
+            near = difflib.get_close_matches(label, alike[:MOST_COMPARED], n=3, cutoff=0.6)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise UnknownNameError(f"unknown {self.name} {label!r} among {len(self):,}{hint}") from None
 
     def find(self, label: str) -> int | None:
         """Return the index of an entity, or None where there is no such entity."""

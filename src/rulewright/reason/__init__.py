@@ -4,6 +4,7 @@
 - `apply`: forward chaining in SQL, round by round; `inferred`: what it gives, new facts with scores and rules.
 - `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
   ``r(?, t)``, scored by the rules that speak for them; `answers`: the best answers to one query, with reasons.
+- `checkup`: what is in facts and rules before anything is learned, and what looks wrong.
 - `instances`: which instances of rules give one fact, by indexed joins or SQL.
 - `explain`: the search for the best proofs over these instances, or for the rules that came nearest;
   `proofs`: what it returns, as text, JSON and drawing.
@@ -21,13 +22,16 @@ from rulewright.reason.proofs import Explanation, NearMiss, Proof
 
 if TYPE_CHECKING:
     from rulewright.reason.answers import Answer, Answers, rank
+    from rulewright.reason.checkup import Checkup, Finding, check
     from rulewright.reason.ranking import RuleRanker
 
 __all__ = [
     "Answer",
     "Answers",
+    "Checkup",
     "Explainer",
     "Explanation",
+    "Finding",
     "Inferred",
     "InferredFact",
     "NearMiss",
@@ -35,9 +39,10 @@ __all__ = [
     "RuleRanker",
     "Violation",
     "apply",
+    "check",
     "explain",
     "rank",
 ]
 __getattr__, __dir__, _ = lazy_names(
-    __name__, {"answers": "Answer Answers rank", "ranking": "RuleRanker"}
+    __name__, {"answers": "Answer Answers rank", "checkup": "Checkup Finding check", "ranking": "RuleRanker"}
 )  # SciPy takes its time
