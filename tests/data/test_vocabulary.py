@@ -50,10 +50,12 @@ def test_an_unknown_label_names_the_nearest() -> None:
         Domain("person", ["ann", "bob"]).index_of("anne")
 
 
-def test_among_very_many_labels_none_is_compared() -> None:
+def test_among_very_many_labels_those_that_begin_alike_are_compared() -> None:
     domain = Domain("person", [f"person_{number}" for number in range(MOST_COMPARED + 1)])
-    with pytest.raises(UnknownNameError, match=r"unknown person 'person_' among 20,001$"):
-        domain.index_of("person_")
+    with pytest.raises(UnknownNameError, match="unknown person 'Person_77' among 20,001; did you mean 'person_77'"):
+        domain.index_of("Person_77")
+    with pytest.raises(UnknownNameError, match=r"unknown person 'ann' among 20,001$"):
+        domain.index_of("ann")
 
 
 def test_a_repeated_label_is_refused() -> None:
