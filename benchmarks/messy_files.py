@@ -58,7 +58,17 @@ DIGITS = lines(*((str(i), "next", str(i + 1)) for i in range(20)))
 PACKED = gzip.compress(lines(*FAMILY, delimiter="\t").encode())
 BORN = lines(*FAMILY, *((f"p{i}", "born", f"19{50 + i}-07-02") for i in range(8)))
 
+NODES = (
+    "id:ID(Person),name,age:int,retired:boolean,home:point,:LABEL\n1,Ann,71,true,,Person\n2,Bob,42,false,,Person;Boss\n"
+)
+LINKS = ":START_ID(Person),role,:END_ID(Person),:TYPE\n1,friend,2,KNOWS\n"
+PEOPLE = "id,age,city,retired,born\nann,71,bonn,true,1950-07-02\nbob,42,,false,1979-01-01\n"
+
 MESSY = {
+    "relationships of Neo4j": Messy("ids in a file without nodes", {"knows.csv": LINKS}),
+    "an export of Neo4j": Messy("a folder of nodes and relationships", {"people.csv": NODES, "links.csv": LINKS}),
+    "a wide table": Messy("a row for each person", {"people.csv": PEOPLE}),
+    "a wide table, said so": Messy("the same, with --from table", {"people.csv": PEOPLE}, format="table"),
     "scores and a source": Messy("header names the columns, two more", {"a.csv": SCORED}),
     "a leading id": Messy("header names the columns, not in the first place", {"a.csv": LEADING_ID}),
     "reordered": Messy("object, subject, predicate", {"a.tsv": "object\tsubject\tpredicate\nbob\tann\tparent_of\n"}),

@@ -29,6 +29,26 @@ FAMILY = set(messy_files.FAMILY)
 ROLES_NOTE = "head = subject, relation = predicate, tail = object"
 HEADER = "the first line looks like a header but does not say which columns are head, relation and tail"
 EXPECTED: dict[str, tuple[object, list[str]]] = {  # the facts and the notes
+    "relationships of Neo4j": (
+        {("1", "KNOWS", "2")},
+        ["knows.csv: properties of relationships are not read: role"],
+    ),
+    "an export of Neo4j": (
+        {("1", "KNOWS", "2"), ("1", "Person"), ("2", "Person"), ("2", "Boss"), ("1", "retired")}
+        | {("1", "name", "Ann"), ("2", "name", "Bob"), ("1", "age", 71.0), ("2", "age", 42.0)},
+        [
+            "links.csv: properties of relationships are not read: role",
+            "people.csv: empty or of a type that is not read: home",
+        ],
+    ),
+    "a wide table, said so": (
+        {("ann", "age", 71.0), ("bob", "age", 42.0), ("ann", "city", "bonn"), ("ann", "retired")}
+        | {("ann", "born", 1950 + 182 / 365), ("bob", "born", 1979.0)},
+        [
+            "people.csv: a table about id; relations: city; numbers: age; dates (dates are read as years: 2 July 2020 "
+            "is 2020.5): born; true or false: retired"
+        ],
+    ),
     "scores and a source": (FAMILY, [f"a.csv: {ROLES_NOTE}; 2 more columns ignored: confidence, source"]),
     "a leading id": (FAMILY, [f"a.csv: {ROLES_NOTE}; 1 more column ignored: id"]),
     "reordered": ({("ann", "parent_of", "bob")}, [f"a.tsv: {ROLES_NOTE}"]),
@@ -58,6 +78,7 @@ EXPECTED: dict[str, tuple[object, list[str]]] = {  # the facts and the notes
 REFUSED = {
     "an unclear header": f"a.csv:1: {HEADER}: id, who, does, whom; say it in order, such as --columns "
     "_,head,relation,tail, or by name, such as --columns 'head=who,relation=does,tail=whom'",
+    "a wide table": f"people.csv:1: {HEADER}: id, age, city, retired, born",
     "words nobody knows": f"a.csv:1: {HEADER}: who, does, whom; say it in order, such as --columns head,relation,tail",
     "Latin-1": "a.tsv:2: byte 0xe9 is not UTF-8 text; convert the file, e.g. iconv -f latin1 -t utf-8",
     "ragged lines": "a.tsv:2: found 4 columns, expected 3: 'ann\\tknows\\tbob\\tcid'",

@@ -69,6 +69,8 @@ FORMATS = (
         (".parquet",),
         has_columns=True,
     ),
+    Format("table", "facts", "a row for each entity, attributes in columns", "table", "read", has_columns=True),
+    Format("neo4j", "facts", "nodes and relationships in CSV files", "neo4j", "read"),
     Format("prolog", "facts", "the facts of a Prolog program", "prolog", "read", "write", (".pl",)),
     Format("alchemy", "facts", "ground atoms of Alchemy", "alchemy", "read_facts", "write_db", (".db",)),
     Format("mln-folder", "facts", "a folder of predicates, facts, queries and rules", "mln_folder", "read"),
@@ -239,6 +241,7 @@ _MILR = re.compile(r"^(\d+ )?\[.*\] *(->|[\w~])", re.MULTILINE)
 _MLN_CLAUSE = re.compile(r"^-?[\d.]+ .*\)\s+v\s+!?\w+\(", re.MULTILINE)
 _JSON_KEY = re.compile(r'"(?:(rule|formula|template)|predicate|entity)"\s*:')
 _PROLOG_RULE = re.compile(r"^[^%\n]*\)\s*:-", re.MULTILINE)
+_NEO4J = re.compile(r"[^\n]*:(START_ID|END_ID|ID)\b|\W*_(id|start)\b[^\n]*\b_(labels|end)\b")
 _SPLITS = ("graph", "train", "valid", "dev", "test")  # the first there is holds the main facts
 
 
@@ -287,6 +290,8 @@ def detect_fact_format(path: Source) -> str | None:
     if Path(path).is_dir():
         return _detect_folder_format(Path(path))
     ending = plain_suffix(path)
+    if ending in (".csv", ".tsv") and _NEO4J.match(read_start(path)):
+        return "neo4j"
     if ending in _FACT_ENDINGS:
         return _FACT_ENDINGS[ending]
     start = read_start(path)
@@ -320,6 +325,8 @@ def _detect_folder_format(folder: Path) -> str | None:
         return "conll"
     if split_files(folder, FACT_FORMATS["triples"].endings):
         return "triples"
+    if neo4j_files(folder):
+        return "neo4j"
     return "docred" if split_files(folder, (".json",)) else None
 
 
@@ -345,6 +352,12 @@ def split_files(folder: Path, endings: tuple[str, ...]) -> dict[str, Path]:
                 by_split[split] = file
     main = next(iter(by_split), None)
     return {"" if split == main else split: file for split, file in by_split.items()}
+
+
+def neo4j_files(folder: Path) -> list[Path]:
+    """Return the files of a folder whose first line is a header of Neo4j."""
+    files = (file for file in sorted(folder.iterdir()) if plain_suffix(file) in (".csv", ".tsv"))
+    return [file for file in files if _NEO4J.match(read_start(file))]
 
 
 def name_unread_files(folder: Path, read: Iterable[Path]) -> list[str]:

@@ -182,7 +182,12 @@ def _read_sheet(
     positions = {("tail" if role == "name" else role): position for position, role in enumerate(roles) if role != "_"}
     selected = {role: f"c{positions[role]}" if role in positions else "NULL" for role in (*FACT_ROLES, "world")}
     required = {position: role for role, position in positions.items()}
-    scan(connection, sheet, table, selected, header=header, required=required)
+    try:
+        scan(connection, sheet, table, selected, header=header, required=required)
+    except ParseError:
+        if columns is None and not is_settled and has_header_word(sheet.fields):
+            raise _unclear_header(sheet) from None  # what seems wrong with the facts may come from that
+        raise
     cells = [sheet.fields[positions[role]] for role in FACT_ROLES]
     notes = []
     if not is_settled and _looks_like_header(connection, table, cells, sheet.fields):
