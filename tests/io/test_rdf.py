@@ -88,11 +88,39 @@ def test_half_characters_are_refused(tmp_path):
         write_facts(KnowledgeBase.from_triples([("\ud800", "p", "a")]), tmp_path / "a.nt")
 
 
-@pytest.mark.parametrize("text", ["p(a).", "p(a, b, c).", "p(1, b).", "!p(a, b).", "world w. p(a, b)."])
+@pytest.mark.parametrize("text", ["p(1).", "p(a, b, c).", "p(1, b).", "!p(a, b).", "world w. p(a, b)."])
 def test_what_rdf_cannot_say_is_refused(tmp_path, text):
     with pytest.raises(DataError, match="an RDF file has no place for"):
         write_facts(facts.parse(text), tmp_path / "a.nt")
     assert not (tmp_path / "a.nt").exists()
+
+
+def test_typed_literals_are_attributes(tmp_path):
+    (tmp_path / "a.ttl").write_text(
+        """@prefix xsd: <http://www.w3.org/2001/XMLSchema#> . @prefix : <urn:rulewright:> .
+        :ann :born "1952-07-02"^^xsd:date ; :seen "2019-07-02T14:00:00+02:00"^^xsd:dateTime ; :retired true ;
+             :since "1990"^^xsd:gYear ; :mixed 3 .
+        :bob :born "1979"^^xsd:gYear ; :retired false ; :since "1991-07"^^xsd:gYearMonth ; :mixed "1979"^^xsd:gYear .
+        :cid :born "1980Z"^^xsd:gYear ."""
+    )
+    kb = read_facts(tmp_path / "a.ttl")
+    assert kb.tuples("born") == [("ann", 1952.5), ("bob", 1979.0), ("cid", 1980.0)]
+    assert kb.tuples("seen") == [("ann", 2019.5)]
+    assert kb.tuples("since") == [("ann", 1990.0), ("bob", pytest.approx(1991 + 181 / 365))]
+    assert (kb.tuples("retired"), kb.tuples("retired", truth=False)) == ([("ann",)], [("bob",)])
+    assert {tail[0] for _, tail in kb.tuples("mixed")} == {'"'}  # numbers and years do not mix
+    assert kb.notes == ("dates are read as years: 2 July 2020 is 2020.5 (born, seen, since)",)
+    write_facts(kb, tmp_path / "b.nt")
+    again = read_facts(tmp_path / "b.nt")
+    for truth in (True, False):
+        assert sorted(again.facts(truth=truth)) == sorted(kb.facts(truth=truth))
+
+
+def test_dates_that_are_none_stay_names(tmp_path):
+    (tmp_path / "a.ttl").write_text(
+        '<urn:rulewright:a> <urn:rulewright:p> "2020-02-30"^^<http://www.w3.org/2001/XMLSchema#date> .'
+    )
+    assert read_facts(tmp_path / "a.ttl").tuples("p")[0][1].startswith('"2020-02-30"')
 
 
 def test_bad_files(tmp_path):

@@ -386,8 +386,12 @@ def join_splits(
     return {split: tuple(members) for split, members in {"": main, **(splits or {})}.items()}
 
 
-def refuse_all_but_true_facts(kb: KnowledgeBase, format: str, signatures: str = "[en]+") -> None:
+def refuse_all_but_true_facts(
+    kb: KnowledgeBase, format: str, signatures: str = "[en]+", false_signatures: str = ""
+) -> None:
     """Refuse false facts, worlds, splits, and facts whose signature does not match, for a format has no way to say it.
+
+    False facts are allowed of ``false_signatures``, where there are any.
 
     >>> refuse_all_but_true_facts(KnowledgeBase.from_facts([("tall", "ann")]), "an RDF file", "e[en]")
     Traceback (most recent call last):
@@ -396,7 +400,10 @@ def refuse_all_but_true_facts(kb: KnowledgeBase, format: str, signatures: str = 
     file instead
     """
     way_out = "write a .facts or .jsonl file instead"
-    for name, content in (("observed-false facts", kb.n_false_facts), ("worlds", kb.worlds), ("splits", kb.splits)):
+    false = sum(
+        len(table) for letters, table in kb.tables(truth=False).items() if not re.fullmatch(false_signatures, letters)
+    )
+    for name, content in (("observed-false facts", false), ("worlds", kb.worlds), ("splits", kb.splits)):
         if content:
             raise DataError(f"{format} has no place for {name}; {way_out}")
     for declaration in kb.predicates.values():
