@@ -42,6 +42,7 @@ class Recoding:
     def __init__(self, kb: KnowledgeBase, domains: Mapping[str, Domain]) -> None:
         self.kb, self.domains = kb, domains
         self._maps: dict[tuple[str, str], Ids] = {}
+        self._identities: dict[str, bool] = {}
 
     def entities(self, source_type: str, target_type: str) -> Ids:
         """Return the new index of every entity of a type, in order."""
@@ -55,13 +56,20 @@ class Recoding:
             self._maps[source_type, target_type] = indices
         return self._maps[source_type, target_type]
 
+    def is_identity(self, type_name: str) -> bool:
+        """Return whether the entities of a type keep their indices."""
+        if type_name not in self._identities:
+            members = self.kb.domains[type_name].members()
+            self._identities[type_name] = bool((self.entities(type_name, type_name) == members).all())
+        return self._identities[type_name]
+
     def move(
         self, columns: Sequence[Column], source: PredicateDeclaration, target: PredicateDeclaration | None = None
     ) -> tuple[Column, ...]:
         """Return the columns of a predicate under the new indices, perhaps under other types."""
         moved = list(columns)
         for position, types in enumerate(zip(source.types, (target or source).types, strict=True)):
-            if NUMBER_TYPE not in types:
+            if NUMBER_TYPE not in types and not (types[0] == types[1] and self.is_identity(types[0])):
                 start = self.kb.domains[types[0]].start
                 moved[position] = self.entities(*types)[columns[position] - start].astype(np.int32)
         return tuple(moved)
@@ -223,6 +231,8 @@ def extend_domains(
         homes: dict[str, str | None] = {}  # the world of every new entity
         for source, indices in sources.items():
             domain = other.domains[source]
+            if domain.worlds is None and not in_worlds and np.array_equal(known.labels[: len(domain)], domain.labels):
+                continue
             for position in (indices - domain.start).tolist():
                 label = domain.labels[position]
                 home = None if domain.worlds is None else other.worlds[domain.worlds[position]]

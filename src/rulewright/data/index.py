@@ -131,7 +131,7 @@ class SortedRows:
     def __init__(self, columns: Sequence[npt.NDArray[Any]]) -> None:
         whole = [np.asarray(column, dtype=np.int64) for column in columns]
         self.order: Ids = np.arange(len(whole[0]))
-        if not _are_sorted(whole):
+        if not are_sorted(whole):
             self.order = np.lexsort(tuple(reversed(whole)))
             whole = [column[self.order] for column in whole]
         self.columns = tuple(whole)
@@ -188,7 +188,7 @@ class SortedRows:
         return self._by_column[position]
 
 
-def _are_sorted(columns: Sequence[Ids]) -> bool:
+def are_sorted(columns: Sequence[Ids]) -> bool:
     """Return whether rows stand in lexicographic order."""
     is_tied = np.ones(max(0, len(columns[0]) - 1), dtype=bool)
     for column in columns:

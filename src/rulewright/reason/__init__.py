@@ -2,6 +2,7 @@
 
 - `program`: rules read for an engine: derivations, integrity constraints, strata, predicates that are new.
 - `apply`: forward chaining in SQL, round by round; `inferred`: what it gives, new facts with scores and rules.
+- `update`: what was inferred, brought up to date with facts that came or went.
 - `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
   ``r(?, t)``, scored by the rules that speak for them; `answers`: the best answers to one query, with reasons.
 - `checkup`: what is in facts and rules before anything is learned, and what looks wrong.
@@ -19,6 +20,7 @@ from rulewright.reason.apply import apply
 from rulewright.reason.explain import Explainer, explain
 from rulewright.reason.inferred import Inferred, InferredFact, Violation
 from rulewright.reason.proofs import Explanation, NearMiss, Proof
+from rulewright.reason.update import Update, update
 
 if TYPE_CHECKING:
     from rulewright.reason.answers import Answer, Answers, rank
@@ -37,11 +39,13 @@ __all__ = [
     "NearMiss",
     "Proof",
     "RuleRanker",
+    "Update",
     "Violation",
     "apply",
     "check",
     "explain",
     "rank",
+    "update",
 ]
 __getattr__, __dir__, _ = lazy_names(
     __name__, {"answers": "Answer Answers rank", "checkup": "Checkup Finding check", "ranking": "RuleRanker"}

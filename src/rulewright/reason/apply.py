@@ -21,8 +21,8 @@ from rulewright.engine.sql import (
 )
 from rulewright.errors import DataError, TimeLimitError
 from rulewright.logic import Comparison
-from rulewright.reason.inferred import Aggregation, Inferred, Violation, keep_best, split_by_predicate
-from rulewright.reason.program import IntegrityConstraint, RuleProgram, Rules, find_strata
+from rulewright.reason.inferred import Aggregation, Application, Inferred, Violation, keep_best, split_by_predicate
+from rulewright.reason.program import IntegrityConstraint, RuleProgram, Rules, find_strata, read_rule_set
 
 _FEWEST_RULES = 16  # in a statement
 _MOST_MEETINGS = 20_000_000  # of new facts with rules, in a statement
@@ -82,7 +82,7 @@ class ForwardChaining:
         self._strata = [
             batch_derivations([(index, derivations[index]) for index in stratum], kb) for stratum in best_first
         ]
-        batches = [batch for stratum in self._strata for batch in stratum]
+        self.batches = batches = [batch for stratum in self._strata for batch in stratum]
         premises = {name for batch in batches for names in batch.predicates for name in names}
         derived = {str(derivation.head.predicate) for derivation in derivations}
         self.rests_on_absence = any(
@@ -427,6 +427,15 @@ def apply(
         note=note,
         exact=chaining.exact,
         by_lists=aggregation == "max-plus",
+        application=Application(
+            read_rule_set(rules),
+            aggregation,
+            min_score,
+            max_rounds,
+            max_facts,
+            is_cut=chaining.overflowed,
+            batches=chaining.batches,
+        ),
     )
 
 

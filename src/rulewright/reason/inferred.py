@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from rulewright.data import FactTable, KnowledgeBase, Value
 from rulewright.data.facts import group_by_signature
-from rulewright.data.index import range_bounds
-from rulewright.engine.batches import Source
+from rulewright.data.index import expand_ranges, range_bounds
+from rulewright.engine.batches import RuleBatch, Source
 from rulewright.engine.sql import Column, argument_columns
-from rulewright.logic import WeightedFormula, quote
+from rulewright.logic import RuleSet, WeightedFormula, quote
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
 Aggregation = Literal["max", "max-plus", "noisy-or", "weight"]
@@ -68,6 +68,35 @@ class InferredColumns:
             self.source_indices[np.repeat(chosen, lengths)],
             self.source_scores[np.repeat(chosen, lengths)],
         )
+
+    def take(self, order: npt.NDArray[np.int64]) -> InferredColumns:
+        """Return the rows in another order."""
+        lengths = np.diff(self.source_bounds)[order]
+        sources = expand_ranges(self.source_bounds[:-1][order], lengths)
+        return InferredColumns(
+            tuple(column[order] for column in self.columns),
+            self.scores[order],
+            self.rounds[order],
+            range_bounds(lengths),
+            self.source_indices[sources],
+            self.source_scores[sources],
+        )
+
+
+@dataclass(frozen=True)
+class Application:
+    """What was asked of an application, for an update to ask the same; ``is_cut`` says that ``max_facts`` was met.
+
+    ``batches`` are the rules as they were applied, where they are still at hand.
+    """
+
+    rules: RuleSet
+    aggregation: Aggregation
+    min_score: float
+    max_rounds: int | None
+    max_facts: int
+    is_cut: bool = False
+    batches: Sequence[RuleBatch] = field(default=(), repr=False, compare=False)
 
 
 def combine_rules(columns: Sequence[Column], given: dict[str, Column], aggregation: Aggregation) -> InferredColumns:
@@ -179,13 +208,15 @@ class Inferred(Sequence[InferredFact]):
         note: str = "",
         exact: bool = True,
         by_lists: bool = False,
+        application: Application | None = None,
     ) -> None:
         self.kb = kb
         self.sources = tuple(sources)
         self.violations = tuple(violations)
         self.rounds, self.note, self.exact = rounds, note, exact
         self._by_lists = by_lists
-        self._derived = derived
+        self.application = application
+        self.derived = derived
         self._bounds = range_bounds([len(facts.scores) for facts in derived.values()])
 
     @property
@@ -195,7 +226,7 @@ class Inferred(Sequence[InferredFact]):
 
     @cached_property
     def _order(self) -> npt.NDArray[np.intp]:
-        return np.argsort(rank_facts([*self._derived.values()], by_lists=self._by_lists), kind="stable")
+        return np.argsort(rank_facts([*self.derived.values()], by_lists=self._by_lists), kind="stable")
 
     def __len__(self) -> int:
         return int(self._bounds[-1])
@@ -210,8 +241,8 @@ class Inferred(Sequence[InferredFact]):
 
     def _fact(self, position: np.intp) -> InferredFact:
         group = int(np.searchsorted(self._bounds, position, side="right")) - 1
-        name, row = [*self._derived][group], int(position - self._bounds[group])
-        facts = self._derived[name]
+        name, row = [*self.derived][group], int(position - self._bounds[group])
+        facts = self.derived[name]
         args = self.kb.label_rows(name, [column[row : row + 1] for column in facts.columns])[0]
         sources = facts.source_indices[facts.source_bounds[row] : facts.source_bounds[row + 1]]
         rules = tuple(self.sources[index] for index in sources)
@@ -219,13 +250,13 @@ class Inferred(Sequence[InferredFact]):
 
     def columns(self, name: str) -> tuple[tuple[Column, ...], npt.NDArray[np.float64]]:
         """Return the new facts of a predicate as columns of indices, and their scores."""
-        facts = self._derived[name]
+        facts = self.derived[name]
         return facts.columns, facts.scores
 
     @cached_property
     def facts(self) -> KnowledgeBase:
         """The new facts alone, as a knowledge base over the same entities; where classes compete, the best counts."""
-        columns = {name: self._decide_classes(name, facts) for name, facts in self._derived.items()}
+        columns = {name: self._decide_classes(name, facts) for name, facts in self.derived.items()}
         return self.kb.with_facts(group_by_signature(self.kb.predicates, columns))
 
     def _decide_classes(self, name: str, facts: InferredColumns) -> tuple[Column, ...]:
