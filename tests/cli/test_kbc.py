@@ -49,7 +49,7 @@ def test_a_sample_is_said(graph):
     command = ["learn", str(graph), "--max-length", "3", "--min-confidence", "0.1", "--target", "uncle"]
     assert CliRunner().invoke(app, command).stderr == ""
     sampled = CliRunner().invoke(app, [*command, "--sample", "16"])
-    assert sampled.exit_code == 0 and "counted on a sample of one in" in sampled.stderr and "95 %" in sampled.stderr
+    assert sampled.exit_code == 0 and "counted from a sample of 16 of" in sampled.stderr and "95 %" in sampled.stderr
 
 
 def test_an_unknown_split_is_named(graph):

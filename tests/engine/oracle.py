@@ -172,6 +172,22 @@ class Oracle:
         return sum(1 for _ in self.groundings(body, distinct=distinct))
 
 
+def uses_head(oracle: Oracle, head, body, assignment) -> bool:
+    """Whether a fact that makes an atom of the body true makes the head true as well."""
+    wanted = tuple(oracle._value(term, assignment) for term in head.args)
+    for literal in literals(body):
+        unit = literal.unit
+        if not literal.positive or isinstance(unit, Comparison) or unit.predicate != head.predicate:
+            continue
+        if tuple(oracle._value(term, assignment) for term in unit.args) != wanted:
+            continue
+        if not isinstance(unit, Membership):
+            return True
+        if any((*wanted, each) in oracle.true[unit.predicate] for each in {*unit.classes} & {*head.classes}):
+            return True
+    return False
+
+
 def head_for(chance: random.Random, body) -> Atom | Membership | None:
     """Choose a head whose variables the body binds."""
     bound: dict[str, list[Variable]] = {"a": [], "b": [], NUMBER_TYPE: []}
@@ -188,4 +204,4 @@ def head_for(chance: random.Random, body) -> Atom | Membership | None:
     return atom if each.classes is None else Membership(atom, (chance.choice(each.classes),))
 
 
-__all__ = ["Oracle", "head_for", "random_body", "random_kb", "variables"]
+__all__ = ["Oracle", "head_for", "random_body", "random_kb", "uses_head", "variables"]

@@ -77,7 +77,7 @@ def learn(
     prune: Annotated[bool, typer.Option("--prune", help="mine: leave out what shorter rules say.")] = False,
     sample: Annotated[
         int | None,
-        typer.Option(min=1, help="mine: count rules of length 3 and 4 on about so many facts, with intervals."),
+        typer.Option(min=1, help="mine: count rules of length 3 and 4 from so many entities, with intervals."),
     ] = None,
     templates: Annotated[
         str | None, typer.Option(help="lnn: a .rules file of templates that say what rules may look like.")

@@ -10,7 +10,6 @@ walked. Single steps are counted by `Incidence`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -29,22 +28,6 @@ FEW_PATHS = 500_000
 """Up to so many paths of two edges, walking them is as quick as looking for triangles, quicker where these abound."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One in ``share`` of all values, chosen by a remainder, so that every database chooses the same."""
-
-    share: int
-    seed: int = 0
-
-    def of(self, *columns: str) -> str:
-        """Return the condition that chooses rows by these columns."""
-        factors = (7919, 104729, 1299709)
-        mixed = " + ".join(
-            f"CAST({column} AS BIGINT) * {factor}" for column, factor in zip(columns, factors, strict=False)
-        )
-        return f"({mixed} + {self.seed * 611953}) % 15485863 % {self.share} = 0"
-
-
 def edges(facts: FactTable, *, inverses: bool = True) -> dict[str, Column]:
     """Return the columns of ``edge``: the facts, and where ``inverses`` are wanted the facts walked backwards."""
     (before, after), forwards = facts.columns, encode_step(facts.predicate)
@@ -57,14 +40,25 @@ def edges(facts: FactTable, *, inverses: bool = True) -> dict[str, Column]:
     }
 
 
-_DEGREES = [
-    "arriving AS (SELECT a1 AS y, p, COUNT(*) AS n FROM edge GROUP BY a1, p)",
-    "leaving AS (SELECT a0 AS y, p, COUNT(*) AS n FROM edge GROUP BY a0, p)",
-]
-_TWO_STEPS = (
-    "twostep AS (SELECT a.a0 AS x, a.p AS p0, b.p AS p1, b.a1 AS m, COUNT(*) AS n FROM edge AS a "
-    "JOIN edge AS b ON b.a0 = a.a1 GROUP BY a.a0, a.p, b.p, b.a1)"
-)
+def heads(
+    facts: FactTable, *, targets: Sequence[int] | None = None, starts: Ids | None = None, loops: bool = False
+) -> dict[str, Column]:
+    """Return the columns of ``head``, the facts that rules are to give: relation ``h``, from ``x`` to ``z``.
+
+    ``forwards`` and ``backwards`` are the steps that walk the fact. ``targets`` are the relations of interest and
+    ``starts`` the entities that x may be, None for all; facts with x = z are there for ``loops`` only.
+    """
+    x, z = facts.columns
+    chosen = np.full(len(x), fill_value=True) if loops else x != z
+    if targets is not None:
+        chosen &= np.isin(facts.predicate, targets)
+    if starts is not None:
+        chosen &= np.isin(x, starts)
+    h = facts.predicate[chosen]
+    forwards = encode_step(h)
+    return {"h": h, "x": x[chosen], "z": z[chosen], "forwards": forwards, "backwards": invert_step(forwards)}
+
+
 _WALKED = [
     "pair AS (SELECT DISTINCT x, z FROM head)",
     "path AS (SELECT pair.x AS x, pair.z AS z, a.p AS p0, b.p AS p1, COUNT(*) AS n FROM pair "
@@ -86,21 +80,22 @@ _WALKS = [
         f"SELECT {x} AS x, {y} AS y, {z} AS z FROM triangle" for x, y, z in ("uvw", "uwv", "vuw", "vwu", "wuv", "wvu")
     )
     + " UNION ALL SELECT loop.v AS x, loop.v AS y, joined.a1 AS z FROM loop JOIN joined ON joined.a0 = loop.v"
-    " UNION ALL SELECT joined.a0 AS x, loop.v AS y, loop.v AS z FROM loop JOIN joined ON joined.a1 = loop.v)",
+    " UNION ALL SELECT joined.a0 AS x, loop.v AS y, loop.v AS z FROM loop JOIN joined ON joined.a1 = loop.v"
+    " UNION ALL SELECT loop.v AS x, joined.a1 AS y, loop.v AS z FROM loop JOIN joined ON joined.a0 = loop.v"
+    " UNION ALL SELECT v AS x, v AS y, v AS z FROM loop)",
 ]
 
 
-def body_counts(length: int, *, sample: Sample | None = None) -> str:
+def body_counts(length: int, *, first: str = "edge") -> str:
     """Count the groundings of every body of two relations or more: columns p0 … and ``n``.
 
-    A ``sample`` chooses a part of the first entities.
+    ``first`` is the table that first steps are taken from: ``edge``, or one like it with a part of the starts.
     """
-    parts = [*_DEGREES]
-    first = "arriving"
-    if sample:
-        first = "sampled"
-        parts.append(f"sampled AS (SELECT a1 AS y, p, COUNT(*) AS n FROM edge WHERE {sample.of('a0')} GROUP BY a1, p)")
-    joins, reached = [f"{first} AS s"], "s.y"
+    parts = [
+        f"arriving AS (SELECT a1 AS y, p, COUNT(*) AS n FROM {first} GROUP BY a1, p)",
+        "leaving AS (SELECT a0 AS y, p, COUNT(*) AS n FROM edge GROUP BY a0, p)",
+    ]
+    joins, reached = ["arriving AS s"], "s.y"
     columns = ["s.p AS p0"]
     for middle in range(1, length - 1):
         joins.append(f"JOIN edge AS e{middle} ON e{middle}.a0 = {reached}")
@@ -113,51 +108,65 @@ def body_counts(length: int, *, sample: Sample | None = None) -> str:
     return f"WITH {', '.join(parts)} SELECT {names}, {_SUM} AS n FROM ({inner}) AS paths GROUP BY {names}"
 
 
-def loop_counts(length: int, *, sample: Sample | None = None) -> str:
+def loop_counts(length: int, *, first: str = "edge") -> str:
     """Count the groundings of every body of two relations or more that end where they began: columns p0 … and ``n``."""
     columns, joined = {
-        2: ("a.p AS p0, b.p AS p1, a.a0 AS x, 1 AS n", "edge AS a JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = a.a0"),
+        2: ("a.p AS p0, b.p AS p1, 1 AS n", f"{first} AS a JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = a.a0"),
         3: (
-            "t.p0 AS p0, t.p1 AS p1, e.p AS p2, t.x AS x, t.n AS n",
+            "t.p0 AS p0, t.p1 AS p1, e.p AS p2, t.n AS n",
             "twostep AS t JOIN edge AS e ON e.a0 = t.m AND e.a1 = t.x",
         ),
         4: (
-            "t.p0 AS p0, t.p1 AS p1, s.p0 AS p2, s.p1 AS p3, t.x AS x, t.n * s.n AS n",
-            "twostep AS t JOIN twostep AS s ON s.x = t.m AND s.m = t.x",
+            "t.p0 AS p0, t.p1 AS p1, s.p0 AS p2, s.p1 AS p3, t.n * s.n AS n",
+            "twostep AS t JOIN laststep AS s ON s.x = t.m AND s.m = t.x",
         ),
     }[length]
-    names, first = _STEPS[length], f"WITH {_TWO_STEPS} " if length > 2 else ""
-    where = f" WHERE {sample.of('x')}" if sample else ""
+    names, parts = _STEPS[length], {3: ["twostep"], 4: ["twostep", "laststep"]}.get(length, [])
+    two_steps = [
+        f"{part} AS (SELECT a.a0 AS x, a.p AS p0, b.p AS p1, b.a1 AS m, COUNT(*) AS n FROM {table} AS a "
+        "JOIN edge AS b ON b.a0 = a.a1 GROUP BY a.a0, a.p, b.p, b.a1)"
+        for part, table in zip(parts, (first, "edge"), strict=False)
+    ]
+    before = f"WITH {', '.join(two_steps)} " if two_steps else ""
     inner = f"SELECT {columns} FROM {joined}"
-    return f"{first}SELECT {names}, {_SUM} AS n FROM ({inner}) AS loops{where} GROUP BY {names}"
+    return f"{before}SELECT {names}, {_SUM} AS n FROM ({inner}) AS loops GROUP BY {names}"
 
 
-def support_counts(
-    length: int, *, targets: Sequence[int] | None = None, few_paths: bool = False, sample: Sample | None = None
-) -> str:
-    """Count the groundings of every body, of two relations or more, whose head holds, loops apart.
+def support_counts(length: int, *, few_paths: bool = False, circular: bool = False) -> str:
+    """Count the groundings of every body, of two relations or more, whose head holds.
 
-    Columns: ``h`` (the head's relation), p0 …, ``n`` (groundings), ``pairs`` (different ends) and ``squares``, the
-    sum over these pairs of the squared number of groundings, from which the error of a sample follows. ``few_paths``
-    walks all paths of two edges. A ``sample`` chooses a part of the head facts.
+    The engine is given the table `heads` as ``head`` first. Columns: ``h`` (the head's relation), p0 …, ``n``
+    (groundings) and ``pairs`` (different ends), loops apart. Unless they are ``circular``, groundings whose body uses
+    the head's own fact are not in these: how many there are says ``circular``, and ``hidden_pairs`` how many ends have
+    no other grounding, both with loops where ``head`` has some. ``few_paths`` walks all paths of two edges.
     """
-    wanted = ["a0 <> a1"]
-    if targets is not None:
-        wanted.append(f"p IN ({', '.join(map(str, targets))})")
-    head = f"SELECT p AS h, a0 AS x, a1 AS z FROM {_FACTS} WHERE {' AND '.join(wanted)}"
-    chosen = "" if sample is None else f" AND {sample.of('p', 'a0', 'a1')}"
-    parts = [f"head AS ({head}{chosen})"]
     names = _STEPS[length]
+    parts = _closed_paths(length, few_paths=few_paths, circular=circular)
+    totals = (
+        "CAST(SUM(CASE WHEN x <> z THEN n ELSE 0 END) AS BIGINT) AS n, "
+        "CAST(SUM(CASE WHEN x <> z AND n > 0 THEN 1 ELSE 0 END) AS BIGINT) AS pairs, "
+        "CAST(SUM(used) AS BIGINT) AS circular, CAST(SUM(CASE WHEN n = 0 THEN 1 ELSE 0 END) AS BIGINT) AS hidden_pairs"
+    )
+    return f"WITH {', '.join(parts)} SELECT h, {names}, {totals} FROM closed GROUP BY h, {names}"
+
+
+def _closed_paths(length: int, *, few_paths: bool = False, circular: bool = False) -> list[str]:
+    """Return the tables that end in ``closed``: each head fact with each body that joins its ends.
+
+    ``n`` counts the groundings, without the ``used`` ones, whose body uses the head fact.
+    """
+    names = _STEPS[length]
+    parts: list[str] = []
     if length == 2 and few_paths:
         parts += _WALKED
         select = (
-            "SELECT head.h AS h, path.p0 AS p0, path.p1 AS p1, head.x AS x, head.z AS z, path.n AS n FROM head "
-            "JOIN path ON path.x = head.x AND path.z = head.z"
+            "SELECT head.h AS h, path.p0 AS p0, path.p1 AS p1, head.x AS x, head.z AS z, path.n AS n, 0 AS used "
+            "FROM head JOIN path ON path.x = head.x AND path.z = head.z"
         )
     elif length == 2:
         parts += _WALKS
         select = (
-            "SELECT head.h AS h, a.p AS p0, b.p AS p1, head.x AS x, head.z AS z, 1 AS n FROM walk "
+            "SELECT head.h AS h, a.p AS p0, b.p AS p1, head.x AS x, head.z AS z, 1 AS n, 0 AS used FROM walk "
             "JOIN head ON head.x = walk.x AND head.z = walk.z JOIN edge AS a ON a.a0 = walk.x AND a.a1 = walk.y "
             "JOIN edge AS b ON b.a0 = walk.y AND b.a1 = walk.z"
         )
@@ -178,15 +187,49 @@ def support_counts(
             )
             last, columns, weight = "laststep AS s ON s.m = t.m AND s.z = head.z", "s.p2 AS p2, s.p3 AS p3", "t.n * s.n"
         select = (
-            f"SELECT head.h AS h, t.p0 AS p0, t.p1 AS p1, {columns}, head.x AS x, head.z AS z, {weight} AS n "
-            f"FROM head JOIN twostep AS t ON t.x = head.x JOIN {last}"
+            f"SELECT head.h AS h, t.p0 AS p0, t.p1 AS p1, {columns}, head.x AS x, head.z AS z, {weight} AS n, "
+            f"0 AS used FROM head JOIN twostep AS t ON t.x = head.x JOIN {last}"
         )
-    by_pair = f"SELECT h, {names}, x, z, {_SUM} AS n FROM ({select}) AS paths GROUP BY h, {names}, x, z"
-    totals = f"{_SUM} AS n, COUNT(*) AS pairs, CAST(SUM(n * n) AS BIGINT) AS squares"
-    return f"WITH {', '.join(parts)} SELECT h, {names}, {totals} FROM ({by_pair}) AS ends GROUP BY h, {names}"
+    selects = [select] if circular else [select, *_circular_paths(length)]
+    rows = " UNION ALL ".join(selects)
+    return [
+        *parts,
+        f"closed AS (SELECT h, {names}, x, z, {_SUM} AS n, CAST(SUM(used) AS BIGINT) AS used "
+        f"FROM ({rows}) AS paths GROUP BY h, {names}, x, z)",
+    ]
 
 
-def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None) -> str:
+def _circular_paths(length: int) -> list[str]:
+    """Return statements that list, each once and with ``n`` = −1, the groundings whose body uses the head's own fact.
+
+    One statement lists those whose first step along the fact has one position and one direction.
+    """
+    edge_tables = ", ".join(f"edge AS e{position}" for position in range(length))
+    columns = ", ".join(f"e{position}.p AS p{position}" for position in range(length))
+    path = [f"e{position}.a0 = e{position - 1}.a1" for position in range(1, length)]
+    path += ["e0.a0 = head.x", f"e{length - 1}.a1 = head.z"]
+
+    def along(position: int, step: str) -> str:
+        x, z = ("x", "z") if step == "forwards" else ("z", "x")
+        edge = f"e{position}"
+        return f"{edge}.p = head.{step} AND {edge}.a0 = head.{x} AND {edge}.a1 = head.{z}"
+
+    directions = ("forwards", "backwards")
+    return [
+        f"SELECT head.h AS h, {columns}, head.x AS x, head.z AS z, -1 AS n, 1 AS used FROM head, {edge_tables} WHERE "
+        + " AND ".join(
+            [
+                along(position, direction),
+                *path,
+                *(f"NOT ({along(before, way)})" for before in range(position) for way in directions),
+            ]
+        )
+        for position in range(length)
+        for direction in directions
+    ]
+
+
+def end_counts(length: int, *, loops: bool = False, first: str = "edge") -> str:
     """Count the different ends of some rules, which the engine is given first: ``rule`` with columns r, h, p0, ….
 
     Columns: ``r`` (the rule's index), ``pairs`` (different ends of the body) and ``known``, those of them whose first
@@ -194,12 +237,9 @@ def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None
     may coincide.
     """
     names = _STEPS[length]
-    steps = ["body JOIN edge AS e0 ON e0.p = body.p0"]
+    steps = [f"body JOIN {first} AS e0 ON e0.p = body.p0"]
     steps += [f"JOIN edge AS e{i} ON e{i}.p = body.p{i} AND e{i}.a0 = e{i - 1}.a1" for i in range(1, length)]
-    conditions = [] if loops else [f"e0.a0 <> e{length - 1}.a1"]
-    if sample is not None:
-        conditions.append(sample.of("e0.a0"))
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    where = "" if loops else f" WHERE e0.a0 <> e{length - 1}.a1"
     columns = ", ".join(f"body.p{i} AS p{i}" for i in range(length))
     same = " AND ".join(f"start.p{i} = rule.p{i}" for i in range(length))
     parts = [
@@ -214,6 +254,36 @@ def end_counts(length: int, *, loops: bool = False, sample: Sample | None = None
         f"WITH {', '.join(parts)} SELECT rule.r AS r, {totals} FROM rule JOIN start ON {same} "
         "LEFT JOIN subject ON subject.h = rule.h AND subject.x = start.x GROUP BY rule.r"
     )
+
+
+def start_counts(length: int, *, loops: bool = False, circular: bool = False, first: str = "edge") -> str:
+    """Sum over first entities what rules count there, from which the error of a sample of these follows.
+
+    The engine is given ``head`` and ``rule`` first. Columns: ``r`` (the rule's index), ``starts`` (first entities from
+    which the body leads anywhere), ``support_squares``, ``body_squares`` and ``products``: the sums over them of
+    support², body² and support × body.
+    """
+    names, parts = _STEPS[length], _closed_paths(length, circular=circular)
+    steps = [f"body JOIN {first} AS e0 ON e0.p = body.p0"]
+    steps += [f"JOIN edge AS e{i} ON e{i}.p = body.p{i} AND e{i}.a0 = e{i - 1}.a1" for i in range(1, length)]
+    where = "" if loops else f" WHERE e0.a0 <> e{length - 1}.a1"
+    columns = ", ".join(f"body.p{i}" for i in range(length))
+    named = ", ".join(f"body.p{i} AS p{i}" for i in range(length))
+    parts += [
+        f"body AS (SELECT DISTINCT {names} FROM rule)",
+        f"start AS (SELECT {named}, e0.a0 AS x, COUNT(*) AS n FROM {' '.join(steps)}{where} GROUP BY {columns}, e0.a0)",
+        f"held AS (SELECT h, {names}, x, SUM(CASE WHEN x <> z THEN n ELSE 0 END) AS n, SUM(used) AS used "
+        f"FROM closed GROUP BY h, {names}, x)",
+    ]
+    same = " AND ".join(f"start.p{i} = rule.p{i}" for i in range(length))
+    same_held = " AND ".join(f"held.p{i} = rule.p{i}" for i in range(length))
+    at_start = (
+        "SELECT rule.r AS r, CAST(COALESCE(held.n, 0) AS DOUBLE) AS s, "
+        "CAST(start.n - COALESCE(held.used, 0) AS DOUBLE) AS b "
+        f"FROM rule JOIN start ON {same} LEFT JOIN held ON held.h = rule.h AND held.x = start.x AND {same_held}"
+    )
+    totals = "COUNT(*) AS starts, SUM(s * s) AS support_squares, SUM(b * b) AS body_squares, SUM(s * b) AS products"
+    return f"WITH {', '.join(parts)} SELECT r, {totals} FROM ({at_start}) AS at_start WHERE b > 0 GROUP BY r"
 
 
 class Incidence:
@@ -245,14 +315,17 @@ class Incidence:
         self._fact_pair = there
 
     def support(self, targets: Sequence[int] | None = None) -> dict[str, Column]:
-        """Count the facts of every head that every single relation joins too, loops apart."""
+        """Count the facts of every head that every single relation joins too, loops apart.
+
+        None of these is circular: only a fact that joins an entity to itself is its own inverse.
+        """
         chosen = self._apart[: len(self._facts)]
         if targets is not None:
             chosen = chosen & np.isin(self._facts, targets)
         heads = self._fact_pair[chosen], self._facts[chosen]
         sizes = self._n_steps, self._n_pairs, self._n_heads
         step, head, count = _count_joins((self._step, self._pair), heads, sizes)
-        return {"h": head, "p0": step, "n": count, "pairs": count, "squares": count}
+        return {"h": head, "p0": step, "n": count, "pairs": count}
 
     def bodies(self, length: int) -> dict[str, Column]:
         """Count the groundings of every body of one relation or two, and the ``middles`` of two."""

@@ -112,6 +112,37 @@ class Join:
                     join.conditions.append(f"{join.columns[one]} <> {join.columns[other]}")
         return join
 
+    @classmethod
+    def of_rule(
+        cls,
+        head: Head,
+        body: Body,
+        kb: KnowledgeBase,
+        *,
+        holds: bool | None = None,
+        distinct: bool = False,
+        circular: bool = False,
+    ) -> Join:
+        """Translate the body of a rule, together with the head where that is to hold, or not to.
+
+        Without ``circular`` ones: groundings whose body uses the very fact of the head.
+        """
+        join = cls.of([*body, *([] if holds is None else [Literal(head, holds)])], kb, distinct=distinct)
+        if not circular:
+            for position, atom in enumerate(positive_atoms(literals(body))):
+                if atom.predicate == head.predicate:
+                    join.conditions.append(f"NOT ({join._equal(atom, head, f't{position}')})")
+        return join
+
+    def _equal(self, atom: Head, other: Head, alias: str) -> str:
+        """Return the condition that the fact which an atom matches, in the row ``alias``, makes another true."""
+        pairs = [pair for pair in zip(atom.args, other.args, strict=True) if pair[0] != pair[1]]
+        conditions = [self._compare(Comparison("=", *pair)) for pair in pairs]
+        if isinstance(other, Membership):
+            classes = self.kb.predicate(str(other.predicate)).classes or ()
+            conditions.append(_equals_any(f"{alias}.a{len(other.args)}", map(classes.index, other.classes)))
+        return " AND ".join(conditions) or "1 = 1"
+
     def add_body(
         self,
         body: Sequence[Literal],
@@ -137,6 +168,14 @@ class Join:
                 fact_signature, conditions = self._match(unit, alias, binding=False)
                 rows = f"SELECT 1 FROM {absent_from(fact_signature)} AS {alias} WHERE {' AND '.join(conditions)}"
                 self.conditions.append(f"NOT EXISTS ({rows})")
+
+    def select_values(self, wanted: Sequence[Variable], *, limit: int | None = None, distinct: bool = False) -> str:
+        """Return the statement that lists values of variables: all, the ``limit`` smallest or the different ones."""
+        expressions = [self.express(variable) for variable in wanted]
+        columns = ", ".join(f"{expression} AS v{position}" for position, expression in enumerate(expressions))
+        ordered = f" ORDER BY {', '.join(expressions)}" if expressions and limit is not None else ""
+        suffix = "" if limit is None else f"{ordered} LIMIT {limit:d}"
+        return self.select(f"{'DISTINCT ' if distinct else ''}{columns or '1 AS one'}", suffix)
 
     def select(self, columns: str, suffix: str = "") -> str:
         """Return the statement that selects ``columns`` of every grounding."""
@@ -278,19 +317,6 @@ def _write_number(term: Term) -> str:
     return repr(float(term.value))
 
 
-def select_bindings(
-    body: Body, wanted: Sequence[Variable], kb: KnowledgeBase, *, distinct: bool = False, limit: int | None = None
-) -> str:
-    """Return the statement that lists the values of some variables in every grounding, or in the ``limit`` smallest."""
-    join = Join.of(body, kb, distinct=distinct)
-    expressions = [join.express(variable) for variable in wanted]
-    columns = ", ".join(f"{expression} AS v{position}" for position, expression in enumerate(expressions))
-    if limit is None:
-        return join.select(columns or "1 AS one")
-    ordered = f" ORDER BY {', '.join(expressions)}" if expressions else ""
-    return join.select(columns or "1 AS one", f"{ordered} LIMIT {limit:d}")
-
-
 @dataclass(frozen=True)
 class Support:
     """How often a body holds, and how often its head holds with it.
@@ -331,14 +357,18 @@ class SQLEngine(ABC):
 
         With ``distinct``, only assignments that give different variables different entities.
         """
-        return int(self.run(Join.of(body, self.kb, distinct=distinct).select("COUNT(*) AS n"))["n"][0])
+        return self._count(Join.of(body, self.kb, distinct=distinct))
+
+    def _count(self, join: Join, wanted: Sequence[Variable] | None = None) -> int:
+        """Count groundings, or the different values of ``wanted`` in them."""
+        if wanted is None:
+            return int(self.run(join.select("COUNT(*) AS n"))["n"][0])
+        rows = join.select_values(wanted, distinct=True)
+        return int(self.run(f"SELECT COUNT(*) AS n FROM ({rows}) AS different")["n"][0])
 
     def count_distinct(self, body: Body, wanted: Sequence[Variable], *, distinct: bool = False) -> int:
         """Count the different values of ``wanted`` over all groundings, such as pairs of a head."""
-        join = Join.of(body, self.kb, distinct=distinct)
-        columns = ", ".join(f"{join.express(variable)} AS v{position}" for position, variable in enumerate(wanted))
-        rows = join.select(f"DISTINCT {columns}")
-        return int(self.run(f"SELECT COUNT(*) AS n FROM ({rows}) AS heads")["n"][0])
+        return self._count(Join.of(body, self.kb, distinct=distinct), wanted)
 
     def count_by_predicate(self, body: Body, *, distinct: bool = False) -> dict[str, Column]:
         """Count groundings for every choice of the predicate variables at once.
@@ -365,36 +395,51 @@ class SQLEngine(ABC):
     ) -> Iterator[dict[Variable, Column]]:
         """Yield the groundings, or the ``limit`` smallest, in batches: a column of indices or numbers per variable."""
         chosen = list(wanted) if wanted is not None else _body_variables(body)
-        statement = select_bindings(body, chosen, self.kb, distinct=distinct, limit=limit)
-        for batch in self.stream(statement, batch_size):
-            yield {variable: batch[f"v{position}"] for position, variable in enumerate(chosen)}
+        yield from self._bindings(Join.of(body, self.kb, distinct=distinct), chosen, limit, batch_size)
 
-    def assignments(
-        self, body: Body, wanted: Sequence[Variable] | None = None, *, distinct: bool = False, limit: int
+    def _bindings(
+        self, join: Join, wanted: Sequence[Variable], limit: int | None, batch_size: int
+    ) -> Iterator[dict[Variable, Column]]:
+        for batch in self.stream(join.select_values(wanted, limit=limit), batch_size):
+            yield {variable: batch[f"v{position}"] for position, variable in enumerate(wanted)}
+
+    def cases(
+        self, head: Head, body: Body, *, holds: bool | None = None, limit: int, circular: bool = False
     ) -> list[dict[Variable, Term]]:
-        """Return up to ``limit`` groundings for a person to read: the terms that variables stand for."""
-        types = Join.of(body, self.kb, distinct=distinct).types
-        assignments = []
-        for batch in self.bindings(body, wanted, distinct=distinct, limit=limit):
+        """Return up to ``limit`` groundings of a rule for a person to read: the terms that variables stand for.
+
+        The head ``holds`` in them, does not, or either; ``circular`` is that of `support`.
+        """
+        join = Join.of_rule(head, body, self.kb, holds=holds, circular=circular)
+        wanted = _body_variables(body)
+        cases: list[dict[Variable, Term]] = []
+        for batch in self._bindings(join, wanted, limit, max(limit, 1)):
             terms: list[list[Term]] = [
                 [Number(float(value)) for value in column]
-                if types[variable] == NUMBER_TYPE
-                else [Symbol(label) for label in self.kb.domains[types[variable]].labels_of(column)]
+                if join.types[variable] == NUMBER_TYPE
+                else [Symbol(label) for label in self.kb.domains[join.types[variable]].labels_of(column)]
                 for variable, column in batch.items()
             ]
-            assignments += [dict(zip(batch, row, strict=True)) for row in zip(*terms, strict=True)]
-        if not assignments and not _body_variables(body) and self.count(body, distinct=distinct):
+            cases += [dict(zip(batch, row, strict=True)) for row in zip(*terms, strict=True)]
+        if not wanted and limit and self._count(join):
             return [{}]
-        return assignments
+        return cases
 
-    def support(self, head: Head, body: Body, *, distinct: bool = False) -> Support:
-        """Count how often a body holds and how often the head holds with it."""
-        with_head, head_variables = [*body, head], variables(head)
+    def support(self, head: Head, body: Body, *, distinct: bool = False, circular: bool = False) -> Support:
+        """Count how often a body holds and how often the head holds with it.
+
+        A grounding whose body uses the very fact of the head shows nothing; it counts only where ``circular`` ones do.
+        """
+        body_alone, with_head = (
+            Join.of_rule(head, body, self.kb, holds=holds, distinct=distinct, circular=circular)
+            for holds in (None, True)
+        )
+        wanted = variables(head)
         return Support(
-            self.count(body, distinct=distinct),
-            self.count_distinct(body, head_variables, distinct=distinct),
-            self.count(with_head, distinct=distinct),
-            self.count_distinct(with_head, head_variables, distinct=distinct),
+            self._count(body_alone),
+            self._count(body_alone, wanted),
+            self._count(with_head),
+            self._count(with_head, wanted),
         )
 
 

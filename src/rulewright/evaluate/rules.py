@@ -8,9 +8,9 @@ import numpy as np
 
 from rulewright.data import KnowledgeBase
 from rulewright.data.facts import distinct_rows
-from rulewright.engine import Engine, SQLEngine
+from rulewright.engine import Engine
 from rulewright.errors import DataError
-from rulewright.logic import Formula, Literal, Rule, substitute
+from rulewright.logic import Formula, Rule, substitute
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,18 @@ class GroundedRule:
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """What a rule says about some facts. ``support`` and ``body`` count groundings, the others different heads."""
+    """What a rule says about some facts.
+
+    ``support`` and ``body`` count groundings, ``support_heads`` and ``body_heads`` different heads, and ``facts`` are
+    those of the head's predicate.
+    """
 
     rule: Rule
     support: int
     body: int
     support_heads: int
     body_heads: int
+    facts: int
     examples: tuple[GroundedRule, ...]
     counterexamples: tuple[GroundedRule, ...]
 
@@ -41,6 +46,11 @@ class RuleCounts:
         """``support / body``, 0 where the body never holds."""
         return self.support / self.body if self.body else 0.0
 
+    @property
+    def coverage(self) -> float:
+        """``support_heads / facts``, 0 where there are none."""
+        return self.support_heads / self.facts if self.facts else 0.0
+
     def __str__(self) -> str:
         lines = [str(self.rule), f"holds in {self.support:,} of {self.body:,} cases ({self.confidence:.1%})"]
         for title, cases in (("for example", self.examples), ("but not in", self.counterexamples)):
@@ -48,8 +58,10 @@ class RuleCounts:
         return "\n".join(lines)
 
 
-def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5) -> RuleCounts:
+def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, circular: bool = False) -> RuleCounts:
     """Count how often a rule's body holds and its head with it, and show some cases of each.
+
+    A grounding whose body uses the very fact of the head is circular: it shows nothing, and counts only if asked for.
 
     >>> from rulewright.logic import parse_rule
     >>> pairs = [("ann", "al"), ("al", "ann"), ("bo", "cy")]
@@ -66,22 +78,23 @@ def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5) -> RuleCoun
         raise DataError(f"a rule with alternatives is several rules; count each by itself: {rule}")
     body = [*alternatives[0]]
     with Engine(kb) as engine:
-        counts = engine.support(rule.head, body)
-        return RuleCounts(
-            rule,
-            counts.groundings,
-            counts.body_groundings,
-            counts.heads,
-            counts.body_heads,
-            _groundings(rule, [*body, Literal(rule.head)], engine, limit),
-            _groundings(rule, [*body, Literal(rule.head, False)], engine, limit),
+        counts = engine.support(rule.head, body, circular=circular)
+        examples, counterexamples = (
+            tuple(
+                GroundedRule(substitute(rule.head, values), tuple(substitute(part, values) for part in rule.body))
+                for values in engine.cases(rule.head, body, holds=holds, limit=limit, circular=circular)
+            )
+            for holds in (True, False)
         )
-
-
-def _groundings(rule: Rule, body: list[Literal], engine: SQLEngine, limit: int) -> tuple[GroundedRule, ...]:
-    return tuple(
-        GroundedRule(substitute(rule.head, values), tuple(substitute(part, values) for part in rule.body))
-        for values in engine.assignments(body, limit=limit)
+    return RuleCounts(
+        rule,
+        counts.groundings,
+        counts.body_groundings,
+        counts.heads,
+        counts.body_heads,
+        kb.count(str(rule.head.predicate)),
+        examples,
+        counterexamples,
     )
 
 

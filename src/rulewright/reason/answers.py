@@ -152,7 +152,7 @@ def _ground(statement: Source, fact: Atom, engine: SQLEngine) -> tuple[Formula, 
         parts = [LogicLiteral(substitute(part.unit, values), part.positive) for part in body]
         if substitute(head, values) != fact:
             continue
-        for grounding in engine.assignments(parts, limit=1):
+        for grounding in engine.cases(fact, parts, limit=1, circular=True):
             facts = [part for part in parts if not isinstance(part.unit, Comparison)]
             return tuple(
                 unit if part.positive else Not(unit)

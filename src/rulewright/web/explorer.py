@@ -17,7 +17,6 @@ from rulewright.evaluate.rules import GroundedRule
 from rulewright.inject.pairs.reports import InjectionReport, read_reports
 from rulewright.io import read_facts
 from rulewright.logic import Comparison, Head, Rule, Statement, substitute
-from rulewright.logic import Literal as SignedUnit
 from rulewright.logic.english import english
 from rulewright.reason import Explanation
 from rulewright.web.inference import Inference, RuleCounter, RuleStatistics
@@ -272,8 +271,8 @@ class Explorer:
         cases: list[GroundedRule] = []
         with self._turn, self._engine.time_limit(self.seconds):
             for body in rule.alternatives():
-                literals = [*body, SignedUnit(rule.head, hold)] if head_known else [*body]
-                for values in self._engine.assignments(literals, limit=limit - len(cases)):
+                holds = hold if head_known else None
+                for values in self._engine.cases(rule.head, body, holds=holds, limit=limit - len(cases)):
                     parts = tuple(substitute(literal.formula(), values) for literal in body)
                     cases.append(GroundedRule(substitute(rule.head, values), parts))
                 if len(cases) >= limit:

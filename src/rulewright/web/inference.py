@@ -111,7 +111,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class RuleStatistics:
-    """``support`` groundings in which body and head hold, of ``body`` in which the body does.
+    """``support`` groundings in which body and head hold, of ``body`` in which the body does, none of them circular.
 
     ``coverage`` is the share of the head's facts that the rule gives.
     """
@@ -136,7 +136,7 @@ def _read_statistics(statement: Statement) -> RuleStatistics | None:
     support, body, coverage = map(statement.annotations.number, ("support", "body", "coverage"))
     if support is None or body is None:
         return None
-    # Coverage is above 1 where groundings were counted, several to a fact
+    # Files of older miners have a coverage above 1: groundings were counted, several to a fact
     return RuleStatistics(int(support), int(body), None if coverage is None or coverage > 1 else coverage)
 
 

@@ -28,7 +28,16 @@ def triples(kb: KnowledgeBase) -> set[tuple[str, str, str]]:
     return {(head, name, tail) for name, (head, tail) in kb.facts()}
 
 
-def count_rules(kb: KnowledgeBase, length: int, *, loops: str = "skip", inverses: bool = True):
+def is_circular(head: str, steps, nodes) -> bool:
+    """Whether the body uses the fact of the head."""
+    used = {
+        (relation, *(pair[::-1] if inverse else pair))
+        for (relation, inverse), pair in zip(steps, itertools.pairwise(nodes), strict=True)
+    }
+    return (head, nodes[0], nodes[-1]) in used
+
+
+def count_rules(kb: KnowledgeBase, length: int, *, loops: str = "skip", inverses: bool = True, circular: bool = False):
     """Return {(head, steps): statistics} of all rules with support."""
     facts = triples(kb)
     by_relation: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -36,10 +45,9 @@ def count_rules(kb: KnowledgeBase, length: int, *, loops: str = "skip", inverses
         by_relation[relation].add((head, tail))
     result = {}
     for steps, groundings in walk_all(facts, length, inverses=inverses).items():
-        ends = [(nodes[0], nodes[-1]) for nodes in groundings]
-        if loops == "skip":
-            ends = [(x, z) for x, z in ends if x != z]
         for head, held in by_relation.items():
+            counted = [nodes for nodes in groundings if circular or not is_circular(head, steps, nodes)]
+            ends = [(nodes[0], nodes[-1]) for nodes in counted if loops == "against" or nodes[0] != nodes[-1]]
             supporting = [(x, z) for x, z in ends if x != z and (x, z) in held]
             if not supporting or steps == ((head, False),):
                 continue

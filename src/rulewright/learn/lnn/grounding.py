@@ -261,7 +261,7 @@ class _Grounder:
                 f"the body of {what} has {rows:,} rows over these facts, more than {MAX_ROWS:,}; "
                 "give its predicate variables smaller domains, or shorten it"
             )
-        bindings = engine.run(" UNION ".join(sql.select_bindings(body, variables, self.kb) for body in bodies))
+        bindings = engine.run(" UNION ".join(sql.Join.of(body, self.kb).select_values(variables) for body in bodies))
         columns = [bindings[f"v{position}"] for position in range(len(variables))]
         order = np.lexsort(tuple(reversed(columns)))  # so that rows do not depend on how a database found them
         return tuple(column[order] for column in columns)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 Confidence = Literal["groundings", "pairs", "pca", "beta"]
 Floats = npt.NDArray[np.float64]
-Counts = dict[str, npt.NDArray[np.int64]]
+Counts = dict[str, npt.NDArray[Any]]
 """Columns with a row for each rule.
 
 ``support`` and ``body`` count groundings, ``support_pairs`` and ``body_pairs`` different heads, ``known_pairs`` those

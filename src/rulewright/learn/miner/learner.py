@@ -17,6 +17,7 @@ from rulewright.data.index import Ids, look_up
 from rulewright.engine import Engine, SQLEngine
 from rulewright.engine import chain_counts as chains
 from rulewright.engine.chain_counts import Incidence
+from rulewright.engine.sql import Column
 from rulewright.errors import DataError
 from rulewright.learn.base import Learner
 from rulewright.learn.miner.confidence import Confidence, Counts, Floats, measure_confidences
@@ -33,6 +34,7 @@ from rulewright.logic import (
     Variable,
     count_steps,
     encode_step,
+    invert_step,
     is_inverse,
     step_relation,
     subsumes,
@@ -79,8 +81,9 @@ class RuleMiner(Learner):
     The relations of the body may be walked backwards. ``support`` counts the groundings in which body and head hold,
     ``body`` those in which the body holds, ``confidence = support / body``. Each rule comes once (its mirror image is
     the same rule), with support, body, the confidence over different (v0, vl) ``pairs``, the partial-completeness
-    confidence ``pca`` (over pairs whose v0 has the head relation to something) and ``coverage``, the support
-    divided by the number of the head's facts.
+    confidence ``pca`` (over pairs whose v0 has the head relation to something) and ``coverage``, the share of the
+    head's facts that the rule gives. A grounding whose body uses the very fact of the head is *circular*: it shows
+    nothing, and counts nowhere.
 
     Args:
         max_length: the longest body, 1 … 4.
@@ -98,12 +101,15 @@ class RuleMiner(Learner):
         loops: groundings that end where they began: ``skip`` them, and a rule that has some says ``v0 != vl``, or
             count them ``against`` the rule (skip).
         repeated: whether a body may have one step twice (True).
+        circular: whether to count as the papers do (False): circular groundings too, and for ``min_coverage`` all
+            groundings rather than different facts.
         unary: whether rules may have unary predicates and classes, ``male(X) ← father_of(X, Y)`` (True).
         constants: whether rules about one entity may name others, ``speaks(X, dutch) ← born_in(X, ghent)``,
             where they hold of five or more (True).
         prune: leave out rules that shorter ones make superfluous, see `drop_redundant`.
-        sample: None counts exactly. A number has rules of length 3 and 4 counted on about so many head facts: they
-            carry ``confidence_low`` and ``confidence_high``, a 95 % interval, and ``note_`` says so.
+        sample: None counts exactly. A number has rules of length 3 and 4 counted from so many first entities v0,
+            drawn at random: ``support`` and ``body`` are estimates then, the rules carry ``confidence_low`` and
+            ``confidence_high``, a 95 % interval of support / body, and ``note_`` says so.
         seed: of the sample.
         memory_limit: of the database.
         on_rules: called with the rules of each length as they are found.
@@ -235,26 +241,39 @@ class RuleMiner(Learner):
                 self.progress(f"rules of length {length}", 3 * (length - 1) + done, 3 * self.max_length)
 
         report(0)
-        sample = self._choose_sample(kb) if length > 2 else None
+        sample = self._draw_sample(incidence) if length > 2 else None
+        first = "edge" if sample is None else "sampled_edge"
+        if sample is not None:
+            engine.put(first, sample.choose_edges(incidence.edge))
         if length <= 2:
             bodies, loops = incidence.bodies(length), incidence.loops(length)
         else:
-            bodies = engine.run(chains.body_counts(length, sample=sample))
-            loops = engine.run(chains.loop_counts(length, sample=sample))
+            bodies = engine.run(chains.body_counts(length, first=first))
+            loops = engine.run(chains.loop_counts(length, first=first))
         report(1)
-        heads = None if self.targets is None else [kb.predicate_index(name) for name in self.targets]
+        table = kb.tables()["ee"]
+        targets = None if self.targets is None else [kb.predicate_index(name) for name in self.targets]
+        count_loops = filters.loops == "against"
         if length == 1:
-            supports = incidence.support(heads)
+            supports = incidence.support(targets)
         else:
+            starts = None if sample is None else sample.starts
+            head = chains.heads(table, targets=targets, starts=starts, loops=count_loops and not filters.circular)
+            engine.put("head", head)
             few = int(bodies["n"].sum()) <= chains.FEW_PATHS
-            supports = engine.run(chains.support_counts(length, targets=heads, few_paths=few, sample=sample))
+            supports = engine.run(chains.support_counts(length, few_paths=few, circular=filters.circular))
         report(2)
         counts = _join_counts(supports, bodies, loops, length, count_steps(len(kb.predicates)))
-        if filters.loops == "skip":
+        if length == 1 and not filters.circular:
+            # A fact that joins an entity to itself is its own inverse, and then all that the body says of that pair.
+            used = np.where(count_loops & (counts["p0"] == invert_step(encode_step(counts["h"]))), counts["loops"], 0)
+            counts |= {"circular": used, "hidden_pairs": used}
+        counts["body"] = counts["body"] - counts["circular"]
+        if not count_loops:
             counts["body"] = counts["body"] - counts["loops"]
-        facts = np.bincount(kb.tables()["ee"].predicate, minlength=len(kb.predicates))
+        facts = np.bincount(table.predicate, minlength=len(kb.predicates))
         counts["facts"] = facts[counts["h"]]
-        share = 1 if sample is None else sample.share
+        share = 1.0 if sample is None else sample.share
         counts = _keep_rows(counts, self._pass_filters(counts, filters, facts, length, share))
         if self.confidence in ("groundings", "beta"):
             counts = _keep_rows(counts, self._confidences(counts) >= self.min_confidence)
@@ -262,17 +281,25 @@ class RuleMiner(Learner):
             report(3)
             return []
         if length == 1:
-            known = incidence.known(counts["h"], counts["p0"], loops=filters.loops == "against")
-            counts |= {"body_pairs": counts["body"], "known_pairs": known}
+            known = incidence.known(counts["h"], counts["p0"], loops=count_loops)
+            counts |= {"body_pairs": counts["body"], "known_pairs": known - counts["hidden_pairs"]}
         else:
             columns = {name: counts[name] for name in ("h", *(f"p{position}" for position in range(length)))}
             engine.put("rule", {"r": np.arange(len(counts["h"])), **columns})
-            ends = engine.run(chains.end_counts(length, loops=filters.loops == "against", sample=sample))
+            ends = engine.run(chains.end_counts(length, loops=count_loops, first=first))
             order = np.argsort(ends["r"])
-            counts |= {"body_pairs": ends["pairs"][order], "known_pairs": ends["known"][order]}
+            counts["body_pairs"] = ends["pairs"][order] - counts["hidden_pairs"]
+            counts["known_pairs"] = ends["known"][order] - counts["hidden_pairs"]
+        if sample is not None:
+            statement = chains.start_counts(length, loops=count_loops, circular=filters.circular, first=first)
+            sums = engine.run(statement)
+            order = np.argsort(sums["r"])
+            sums = {name: column[order] for name, column in sums.items()}
+            low, high = ratio_interval(counts["support"], counts["body"], sums, drawn=1 / sample.share)
+            counts |= {"low": low, "high": high}
         report(3)
         counts = _keep_rows(counts, self._confidences(counts) >= self.min_confidence)
-        return self._write_rules(counts, list(kb.predicates), length, skip_loops=filters.loops == "skip", sample=sample)
+        return self._write_rules(counts, list(kb.predicates), length, skip_loops=not count_loops, sample=sample)
 
     def _mine_properties(self, kb: KnowledgeBase, filters: MinerFilters) -> list[Rule]:
         """Return the rules about one entity."""
@@ -300,23 +327,26 @@ class RuleMiner(Learner):
             self.confidence,
         )
 
-    def _choose_sample(self, kb: KnowledgeBase) -> chains.Sample | None:
-        share = 1 if self.sample is None else round(kb.n_facts / self.sample)
-        if share <= 1:
+    def _draw_sample(self, incidence: Incidence) -> StartSample | None:
+        """Draw the first entities to count from; None is all of them."""
+        starts = np.unique(incidence.edge["a0"])
+        if self.sample is None or self.sample >= len(starts):
             return None
         self.note_ = (
-            f"rules of more than two steps were counted on a sample of one in {share:,} of {kb.n_facts:,} facts; "
-            "confidence_low … confidence_high is their 95 % interval"
+            f"rules of more than two steps were counted from a sample of {self.sample:,} of {len(starts):,} entities: "
+            "support and body are estimates, confidence_low … confidence_high is the 95 % interval of support / body"
         )
-        return chains.Sample(share, self.seed)
+        drawn = np.random.default_rng(self.seed).choice(starts, self.sample, replace=False)
+        return StartSample(np.sort(drawn), len(starts) / self.sample)
 
     def _pass_filters(
-        self, counts: Counts, filters: MinerFilters, facts: Ids, length: int, share: int
+        self, counts: Counts, filters: MinerFilters, facts: Ids, length: int, share: float
     ) -> npt.NDArray[np.bool_]:
         """Tell which rules pass every filter but that of confidence, given each relation's facts."""
         steps = [counts[f"p{position}"] for position in range(length)]
         keep = (counts["support"] * share >= self.min_support) & (counts["body"] > 0)
-        keep &= counts["support"] * share >= filters.min_coverage * counts["facts"]
+        given = counts["support" if filters.circular else "support_pairs"]
+        keep &= given * share >= filters.min_coverage * counts["facts"]
         if length == 1:
             keep &= steps[0] != encode_step(counts["h"])
         for step in steps:
@@ -333,13 +363,13 @@ class RuleMiner(Learner):
         return measure_confidences(counts, self.confidence)
 
     def _write_rules(
-        self, counts: Counts, relations: Sequence[str], length: int, *, skip_loops: bool, sample: chains.Sample | None
+        self, counts: Counts, relations: Sequence[str], length: int, *, skip_loops: bool, sample: StartSample | None
     ) -> list[Rule]:
         variables = [Variable(f"V{position}") for position in range(length + 1)]
         ends = variables[0], variables[-1]
         ends_differ = Comparison("!=", *ends)
         heads = [Atom(name, ends) for name in relations]
-        share = 1 if sample is None else sample.share
+        share = 1.0 if sample is None else sample.share
         columns = {name: column.tolist() for name, column in counts.items()}
         steps = [columns[f"p{position}"] for position in range(length)]
         atoms = [
@@ -354,24 +384,67 @@ class RuleMiner(Learner):
         for confidence, path, *values in zip(self._confidences(counts).tolist(), paths, *columns.values(), strict=True):
             row = dict(zip(columns, values, strict=True))
             statistics: dict[str, object] = {
-                "support": row["support"] * share,
-                "body": row["body"] * share,
+                "support": round(row["support"] * share),
+                "body": round(row["body"] * share),
                 "pairs": round(row["support_pairs"] / row["body_pairs"], 6),
                 "pca": round(row["support_pairs"] / max(row["known_pairs"], 1), 6),
-                "coverage": round(row["support"] * share / row["facts"], 6),
+                "coverage": round(min(row["support_pairs"] * share / row["facts"], 1.0), 6),
             }
             if sample is not None:
-                error = 1.96 * row["squares"] ** 0.5 / row["body"]
-                middle = row["support"] / row["body"]
-                statistics |= {
-                    "confidence_low": round(max(0.0, middle - error), 6),
-                    "confidence_high": round(min(1.0, middle + error), 6),
-                }
+                statistics |= {"confidence_low": round(row["low"], 6), "confidence_high": round(row["high"], 6)}
             body: list[Formula] = [written[step] for written, step in zip(atoms, path, strict=True)]
             if skip_loops and row["loops"]:
                 body.append(ends_differ)
             rules.append(Rule(heads[row["h"]], tuple(body), min(confidence, 1.0), Annotations(statistics)))
         return rules
+
+
+@dataclass(frozen=True)
+class StartSample:
+    """First entities drawn at random: ``share`` times as many are there."""
+
+    starts: Ids
+    share: float
+
+    def choose_edges(self, edge: Mapping[str, Column]) -> dict[str, Column]:
+        """Return the edges that leave from the entities drawn."""
+        chosen = np.isin(edge["a0"], self.starts)
+        return {name: column[chosen] for name, column in edge.items()}
+
+
+def ratio_interval(
+    support: npt.ArrayLike, body: npt.ArrayLike, sums: Mapping[str, Column], *, drawn: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return 95 % intervals of the ratio R = support / body that a sample of first entities estimates.
+
+    Entities bring their groundings along, so these are not independent. With s and b for what one entity counts, n
+    entities where b > 0 and a share f ``drawn`` of all, the estimate has the variance
+    ``v = (1 − f) n / (n − 1) Σ (s − R b)² / (Σ b)²``, that of ``R (1 − R) / v`` independent cases. We take no more than
+    ``(Σ b)² / Σ b² / (1 − f)``, as if each entity were one case, since v is too small where only a few entities say
+    otherwise than the rest, and fewer where n is small; what an entity not drawn would say alone, as the hub of a
+    graph may, no interval knows. The interval is Clopper's and Pearson's for so many cases, as
+    Korn and Graubard have it (Survey Methodology 24, 1998).
+
+    >>> ones = {name: np.array([20.0]) for name in ("starts", "support_squares", "body_squares", "products")}
+    >>> low, high = ratio_interval([20], [20], ones, drawn=0.1)
+    >>> print(f"{low[0]:.2f} … {high[0]:.2f}")
+    0.84 … 1.00
+    """
+    from scipy.stats import beta, norm, t
+
+    supports, bodies = np.asarray(support, dtype=np.float64), np.asarray(body, dtype=np.float64)
+    ratio, n = supports / bodies, sums["starts"].astype(np.float64)
+    squares = sums["support_squares"] - 2 * ratio * sums["products"] + ratio**2 * sums["body_squares"]
+    variance = (1 - drawn) * n / np.maximum(n - 1, 1) * np.maximum(squares, 0) / bodies**2
+    entities = bodies**2 / sums["body_squares"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cases = np.where((ratio > 0) & (ratio < 1) & (n > 1), ratio * (1 - ratio) / variance, np.inf)
+    cases = cases / (t.ppf(0.975, np.maximum(entities - 1, 1)) / norm.ppf(0.975)) ** 2
+    cases = np.minimum(cases, entities / (1 - drawn))
+    held = ratio * cases
+    low = np.where(ratio > 0, beta.ppf(0.025, held, cases - held + 1), 0.0)
+    high = np.where(ratio < 1, beta.ppf(0.975, held + 1, cases - held), 1.0)
+    return low, high
 
 
 def _keep_rows(counts: Counts, keep: npt.NDArray[np.bool_]) -> Counts:
@@ -387,7 +460,8 @@ def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n
     )
     counts: Counts = {"h": supports["h"].astype(np.int64), "support": supports["n"], "support_pairs": supports["pairs"]}
     counts |= {name: supports[name].astype(np.int64) for name in names}
-    counts["squares"] = supports["squares"]
+    for name in ("circular", "hidden_pairs"):
+        counts[name] = supports.get(name, np.zeros(len(keys), dtype=np.int64))
     counts["body"] = look_up(keys, body_keys, bodies["n"])
     counts["loops"] = look_up(keys, loop_keys, loops["n"])
     if length == 2:
