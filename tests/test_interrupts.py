@@ -11,7 +11,7 @@ import pytest
 from rulewright.data import KnowledgeBase
 from rulewright.engine import Engine
 from rulewright.errors import TimeLimitError
-from rulewright.interrupts import run_interruptibly
+from rulewright.interrupts import TimeBudget, run_interruptibly, time_limit
 from rulewright.logic import parse_rule
 
 HEAVY = {  # statements in which DuckDB hears a signal, late, and only at the end
@@ -84,6 +84,31 @@ def test_what_hears_of_an_interruption_late_is_told_again():
             time.sleep(0.01)
         raise InterruptedError
 
-    with pytest.raises(TimeLimitError):
-        run_interruptibly(work, lambda: told.append(1), seconds=0.01)
+    with pytest.raises(TimeLimitError), time_limit(0.01):
+        run_interruptibly(work, lambda: told.append(1))
     assert len(told) == 3
+
+
+def test_a_limit_holds_in_its_thread_only(engine):
+    counted = []
+    with time_limit(0):
+        other = threading.Thread(target=lambda: counted.append(still_works(engine)))
+        other.start()
+        other.join()
+        with pytest.raises(TimeLimitError):
+            still_works(engine)
+    assert counted == [True] and still_works(engine)
+    with time_limit(None):
+        assert still_works(engine)
+
+
+def test_a_budget_is_shared_out_and_runs_out():
+    budget = TimeBudget(0.2)
+    part = budget.share(4)
+    assert part.seconds is not None and 0.04 < part.seconds <= 0.05
+    assert not part.is_over and part.spent < 1
+    time.sleep(0.06)
+    assert part.is_over and part.left == 0 and part.spent == 1
+    assert not budget.is_over and 0.2 < budget.spent < 1
+    endless = TimeBudget(None).share(3)
+    assert (endless.seconds, endless.left, endless.spent, endless.is_over) == (None, None, 0.0, False)

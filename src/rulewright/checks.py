@@ -57,6 +57,9 @@ class Real:
 SHARE = Real(0, 1)
 """A share or a probability."""
 
+TIME_LIMIT = Real(0, above=True, optional=True)
+"""The seconds that work may take; None is as many as it takes."""
+
 
 @dataclass(frozen=True, init=False)
 class OneOf:

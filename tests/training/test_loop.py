@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from rulewright.errors import DataError
+from rulewright.interrupts import TimeBudget
 from rulewright.training.loop import TrainingLoop, TrainingSettings
 
 pytestmark = pytest.mark.slow
@@ -89,3 +90,30 @@ def test_nothing_and_not_finite():
         network[0].weight.fill_(float("nan"))
     with pytest.raises(DataError, match="not finite"):
         train(network)
+
+
+def test_time_ends_training_within_an_epoch_and_the_rate_falls_with_it():
+    class Clock(TimeBudget):
+        """Half of its time is spent after two steps, all after four."""
+
+        @property
+        def left(self):
+            return max(0.0, 1 - steps / 4)
+
+    steps, rates = 0, []
+    network = nn.Linear(1, 1)
+
+    def losses(batch, position):
+        nonlocal steps
+        rates.append(loop._optimizer.param_groups[0]["lr"])
+        assert position.share >= steps / 4
+        steps += 1
+        error = sum((network(x) - x).square().sum() for x in batch)
+        yield error, {"error": error}
+
+    settings = TrainingSettings(epochs=100, patience=None, batch_size=1, warmup=0.0, rate=1.0)
+    loop = TrainingLoop(network, [torch.ones(1)] * 3, losses, settings=settings, budget=Clock(1.0))
+    result = loop.run()
+    assert result.is_cut and steps == 4
+    assert [record.epoch for record in result.history] == [1, 2]
+    assert rates == [pytest.approx(rate) for rate in (1.0, 0.75, 0.5, 0.25)]

@@ -36,6 +36,7 @@ _LEARNERS_OF = {
     "constants": ("paths",),
     "queries": ("paths",),
     "folder": ("paths", "lnn", "nlil"),
+    "time": ("paths", "lnn", "nlil"),
     "memory_limit": ("mine", "lnn"),
 }
 """Which learners use an option that not all of them do."""
@@ -90,6 +91,10 @@ def learn(
         str | None,
         typer.Option(help="paths, lnn, nlil: keep what is learned here; the same call goes on where it stopped."),
     ] = None,
+    time: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="paths, lnn, nlil: learn about so long and keep the best so far."),
+    ] = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=0, help="How many rules the table shows.")] = 20,
@@ -139,16 +144,20 @@ def learn(
             warn(miner.note_)
     else:
         with progress("learning") as report:
-            common: dict[str, Any] = {"targets": target, "folder": folder, "seed": seed, "progress": report}
+            common: dict[str, Any] = {"targets": target, "folder": folder, "time_limit": time, "seed": seed}
+            common["progress"] = report
+            made: learners.Learner
             if learner == "paths":
-                rules = learners.PathMixture(**given, **common, constants=constants, queries=queries).fit(kb).rules_
+                made = learners.PathMixture(**given, **common, constants=constants, queries=queries)
             elif learner == "lnn":
                 made = learners.LNNLearner(read_rules(str(templates)), **common, memory_limit=memory_limit)
-                rules = made.fit(kb).rules_
             else:
                 if min_confidence is not None:
                     given["min_precision"] = given.pop("min_confidence")
-                rules = learners.NLILLearner(**given, **common).fit(kb).rules_
+                made = learners.NLILLearner(**given, **common)
+            rules = made.fit(kb).rules_
+        if made.note_:
+            warn(made.note_)
     summary = f"{len(rules):,} rules from {kb.n_facts:,} facts"
     if output is not None:
         write_rules(rules, output)

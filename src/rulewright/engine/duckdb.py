@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from itertools import count
 from types import TracebackType
 from typing import Any
@@ -17,15 +16,15 @@ import numpy as np
 from rulewright.checks import read_memory_limit
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine.sql import Column, SQLEngine, declare_columns, table_name
-from rulewright.errors import DataError, MemoryLimitError, TimeLimitError
-from rulewright.interrupts import run_interruptibly
+from rulewright.errors import DataError, MemoryLimitError
+from rulewright.interrupts import run_interruptibly, time_limit
 
 
 class Engine(SQLEngine, AbstractContextManager["Engine"]):
     """Runs rule bodies over a knowledge base on DuckDB.
 
     ``memory_limit`` (bytes, or text such as ``"2GB"``) bounds what DuckDB holds; beyond it intermediate results go to
-    disk. ``path`` keeps the tables in a file instead of memory. Ctrl-C ends a statement at once, `time_limit` in time;
+    disk. ``path`` keeps the tables in a file instead of memory. Ctrl-C ends a statement at once, a time limit in time;
     the engine stays usable after either.
 
     >>> from rulewright.logic import parse_rule
@@ -58,7 +57,14 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
             self._spill.cleanup()
             raise DataError(f"cannot start DuckDB: {_first_line(error)}") from None
         self._results = count()
-        self._limits: list[tuple[float, float]] = []  # of every `time_limit`: when it ends, and its seconds
+        try:
+            self._load(kb)
+        except BaseException:  # Ctrl-C, or a time limit
+            self.close()
+            raise
+
+    def _load(self, kb: KnowledgeBase) -> None:
+        """Put the facts into tables."""
         signatures = sorted({signature(declaration) for declaration in kb.predicates.values()})
         for truth in (True, False):
             for fact_signature in signatures:
@@ -71,23 +77,17 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
 
     def _execute(self, statement: str, incoming: Mapping[str, Column] | None = None) -> dict[str, Column]:
         """Run a statement, which may read columns of NumPy as ``incoming``, and return its columns by name."""
-        deadline, limit = min(self._limits, default=(None, 0.0))
-        seconds = None if deadline is None else deadline - time.monotonic()
-        if seconds is not None and seconds <= 0:
-            raise _stopped(limit)
         if incoming is not None:
             self._connection.register("incoming", {name: np.ascontiguousarray(incoming[name]) for name in incoming})
         try:
             return run_interruptibly(
-                lambda: self._connection.execute(statement).fetchnumpy(), self._connection.interrupt, seconds=seconds
+                lambda: self._connection.execute(statement).fetchnumpy(), self._connection.interrupt
             )
         except duckdb.OutOfMemoryException as error:
             raise MemoryLimitError(
                 f"the query does not fit into the memory limit, even with disk: {_first_line(error)}; "
                 "raise memory_limit, or ask for shorter or more selective bodies"
             ) from None
-        except TimeLimitError:
-            raise _stopped(limit) from None
         finally:
             if incoming is not None:
                 self._connection.unregister("incoming")
@@ -111,18 +111,9 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
         """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
         self._execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming", columns)
 
-    @contextmanager
-    def time_limit(self, seconds: float) -> Iterator[None]:
-        """Stop what runs inside after so many seconds by a `TimeLimitError`; of limits inside limits the first counts.
-
-        The statement that runs is interrupted; one that would begin later is refused.
-        """
-        limit = (time.monotonic() + seconds, seconds)
-        self._limits.append(limit)
-        try:
-            yield
-        finally:
-            self._limits.remove(limit)
+    def time_limit(self, seconds: float) -> AbstractContextManager[None]:
+        """Stop what runs inside after so many seconds; see `rulewright.interrupts.time_limit`."""
+        return time_limit(seconds)
 
     def close(self) -> None:
         """Let go of the database and its files."""
@@ -133,10 +124,6 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _stopped(seconds: float) -> TimeLimitError:
-    return TimeLimitError(f"stopped after {seconds:g} s; ask for something more selective")
 
 
 def _first_line(error: Exception) -> str:

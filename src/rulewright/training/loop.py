@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rulewright.checks import SHARE, ParameterRule, Real, Whole, check_parameters
 from rulewright.errors import DataError
+from rulewright.interrupts import TimeBudget
 from rulewright.training.checkpoints import CheckpointFolder, deterministic, interrupts_noted
 
 Example = TypeVar("Example")
@@ -68,6 +69,8 @@ class TrainingSettings:
 class StepPosition(NamedTuple):
     """A step of the training: ``step`` of the ``steps`` in ``epoch`` of ``epochs``; epochs and steps count from 0.
 
+    ``spent`` is the share of a limit of time that is spent.
+
     >>> str(StepPosition(0, 4, 10, 3)), StepPosition(1, 4, 10, 3).done, StepPosition(1, 4, 10, 3).total
     ('epoch 1, step 5', 14, 30)
     """
@@ -76,11 +79,21 @@ class StepPosition(NamedTuple):
     step: int
     steps: int
     epochs: int
+    spent: float = 0.0
 
     @property
     def done(self) -> int:
         """The number of steps before this one."""
         return self.epoch * self.steps + self.step
+
+    @property
+    def share(self) -> float:
+        """How near the end is, from 0 for the first step to 1 for the last, by steps or by time.
+
+        >>> StepPosition(0, 1, 5, 1).share, StepPosition(0, 1, 5, 1, spent=0.9).share
+        (0.25, 0.9)
+        """
+        return max(min(1.0, self.done / max(1, self.total - 1)), self.spent)
 
     @property
     def total(self) -> int:
@@ -121,11 +134,15 @@ class TrainingProgress:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """The epochs that were run and which of them is best; the model holds the weights of that one."""
+    """The epochs that were run and which of them is best; the model holds the weights of that one.
+
+    ``is_cut`` says whether time was over before the epochs were; the last of them may then be a part of one.
+    """
 
     history: tuple[EpochRecord, ...]
     best_epoch: int
     best_score: float | None
+    is_cut: bool = False
 
     @property
     def seconds(self) -> float:
@@ -165,7 +182,8 @@ class TrainingLoop(Generic[Example]):
     times, and the gradients of a step add up. Batches are of similar ``lengths``. With a ``folder``, every epoch is
     saved there, Ctrl-C saves after the running step, and running again continues bit for bit; ``identity`` is JSON
     that says what the run is, and a folder of another one is refused. ``groups`` are AdamW's groups of parameters,
-    each with its rate ``lr``; ``describe`` names the examples of a batch whose gradient is not finite.
+    each with its rate ``lr``; ``describe`` names the examples of a batch whose gradient is not finite. Where the time
+    of ``budget`` is over before all epochs are, training ends after the running step, its learning rate fallen.
 
     >>> model = nn.Linear(1, 1)
     >>> def losses(batch, position):
@@ -189,6 +207,7 @@ class TrainingLoop(Generic[Example]):
     progress: Callable[[TrainingProgress], None] | None = None
     groups: Sequence[dict[str, Any]] | None = None
     describe: Callable[[Sequence[Example]], str] | None = None
+    budget: TimeBudget = field(default_factory=lambda: TimeBudget(None))
 
     def run(self) -> TrainingResult:
         """Train to the end, from the beginning or from where the folder's last run stopped."""
@@ -208,7 +227,8 @@ class TrainingLoop(Generic[Example]):
         elif self._best_weights is not None:
             self.model.load_state_dict(self._best_weights)
         self.model.eval()
-        return TrainingResult(tuple(self._history), self._best_epoch, self._best_score if self._best_epoch else None)
+        best_score = self._best_score if self._best_epoch else None
+        return TrainingResult(tuple(self._history), self._best_epoch, best_score, is_cut=self._is_cut)
 
     def _start(self) -> None:
         settings = self.settings
@@ -221,7 +241,7 @@ class TrainingLoop(Generic[Example]):
         self._history: list[EpochRecord] = []
         self._best_epoch, self._best_score = 0, None if self.score is None else -float("inf")
         self._best_weights: dict[str, Tensor] | None = None
-        self._is_between_steps = True
+        self._is_between_steps, self._is_cut = True, False
         self._identity = {**asdict(settings), **(self.identity or {})}
         self._checkpoints = None if self.folder is None else CheckpointFolder(self.folder)
         torch.manual_seed(settings.seed)
@@ -231,7 +251,7 @@ class TrainingLoop(Generic[Example]):
     def _is_finished(self) -> bool:
         patience = self.settings.patience
         is_stale = self.score is not None and patience is not None and self._epoch - self._best_epoch >= patience
-        return self._epoch >= self.settings.epochs or is_stale
+        return self._epoch >= self.settings.epochs or is_stale or self._is_cut
 
     def _run_epoch(self, is_interrupted: Callable[[], bool]) -> None:
         settings, began = self.settings, time.monotonic() - self._seconds
@@ -247,10 +267,13 @@ class TrainingLoop(Generic[Example]):
                 self._report(None)
             if is_interrupted():
                 raise KeyboardInterrupt
+            if self.budget.is_over:
+                self._is_cut = self._epoch + 1 < settings.epochs or self._step < self._steps
+                break
         self._is_between_steps = False
         self.model.eval()
         score = None if self.score is None else float(self.score())
-        losses = {name: total / self._steps for name, total in self._sums.items()}
+        losses = {name: total / self._step for name, total in self._sums.items()}
         record = EpochRecord(self._epoch + 1, losses, score, time.monotonic() - began)
         self._history.append(record)
         is_best = score is None or self._best_score is None or score > self._best_score
@@ -264,8 +287,9 @@ class TrainingLoop(Generic[Example]):
             raise KeyboardInterrupt
 
     def _take_step(self, batch: Sequence[Example]) -> None:
-        position = StepPosition(self._epoch, self._step, self._steps, self.settings.epochs)
-        factor = self.settings.rate_factor(position.done, position.total)
+        position = StepPosition(self._epoch, self._step, self._steps, self.settings.epochs, self.budget.spent)
+        hurried = min(round(position.spent * position.total), position.total - 1)
+        factor = self.settings.rate_factor(max(position.done, hurried), position.total)
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
         self._optimizer.zero_grad(set_to_none=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, ClassVar, Self
 
@@ -14,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rulewright.checks import SHARE, Flag, MemoryLimit, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import SHARE, TIME_LIMIT, Flag, MemoryLimit, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
-from rulewright.errors import DataError, unknown_name
-from rulewright.learn.base import Learner
+from rulewright.errors import DataError, TimeLimitError, unknown_name
+from rulewright.interrupts import TimeBudget
+from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.lnn.grounding import Columns, TemplateGrounding, ground
 from rulewright.learn.lnn.network import NETWORK_RULES, NetworkOptions, Reduction, TemplateNetwork
 from rulewright.learn.lnn.operators import LEAK, Form, Mixture
@@ -84,6 +86,7 @@ class LNNLearner(Learner):
         inverses: for predicates those that hold the same facts with arguments swapped.
         min_truth: how true a crisp rule must make its head to be among ``rules_``.
         processes: how many targets are trained at a time, each in a process of its own.
+        time_limit: about how many seconds to learn for, the best epochs so far being kept; every target has its share.
         folder: keeps checkpoints; fitting again goes on where it stopped.
         memory_limit: of the database.
 
@@ -124,6 +127,7 @@ class LNNLearner(Learner):
         "rate": Real(0, above=True),
         "min_truth": SHARE,
         "processes": Whole(1),
+        "time_limit": TIME_LIMIT,
         "memory_limit": MemoryLimit(),
         "seed": Whole(0),
     }
@@ -153,6 +157,7 @@ class LNNLearner(Learner):
         inverses: Mapping[str, str] | None = None,
         min_truth: float = 0.5,
         processes: int = 1,
+        time_limit: float | None = None,
         folder: str | os.PathLike[str] | None = None,
         memory_limit: int | str | None = None,
         seed: int = 0,
@@ -168,7 +173,8 @@ class LNNLearner(Learner):
         self.epochs, self.patience = epochs, patience
         self.batch_size, self.rate = batch_size, rate
         self.inverses, self.min_truth = inverses, min_truth
-        self.processes, self.folder, self.memory_limit = processes, folder, memory_limit
+        self.processes, self.time_limit = processes, time_limit
+        self.folder, self.memory_limit = folder, memory_limit
         self.seed, self.progress = seed, progress
         self._check_parameters()
 
@@ -186,6 +192,8 @@ class LNNLearner(Learner):
         self._check_before_fit(kb)
         jobs = [self._make_job(kb, target, templates, examples) for target, templates in self._tasks(kb, examples)]
         self.trained_ = {trained.target: trained for trained in self._train(jobs)}
+        self.note_ = self._describe_cuts([job.target for job in jobs])
+        jobs = [job for job in jobs if job.target in self.trained_]
         for trained in self.trained_.values():
             if trained.partly_hidden:
                 warnings.warn(
@@ -310,16 +318,41 @@ class LNNLearner(Learner):
             self.memory_limit,
         )
 
+    def _describe_cuts(self, targets: Sequence[str]) -> str:
+        """Say which targets the time limit left unfinished, and which it left out."""
+        cut = [name for name, trained in self.trained_.items() if trained.is_cut]
+        missing = [name for name in targets if name not in self.trained_]
+        parts = [f"{list_names(cut)} had less training than asked for"] if cut else []
+        parts += [f"{list_names(missing)} had none"] if missing else []
+        return describe_time_limit(self.time_limit, " and ".join(parts))
+
     def _train(self, jobs: Sequence[TemplateJob]) -> list[TrainedTemplate]:
+        """Train all targets; those whose groundings took all their time are left out, unless they are all there are."""
+        trained: dict[str, TrainedTemplate] = {}
+        too_late = None
+        for done, (target, train_job) in enumerate(self._start_jobs(jobs), start=1):
+            try:
+                trained[target] = train_job()
+            except TimeLimitError as error:
+                too_late = error
+            if self.processes > 1 and self.progress is not None:
+                self.progress("targets", done, len(jobs))
+        if too_late is not None and not trained:
+            raise too_late
+        return [trained[job.target] for job in jobs if job.target in trained]
+
+    def _start_jobs(self, jobs: Sequence[TemplateJob]) -> Iterator[tuple[str, Callable[[], TrainedTemplate]]]:
+        """Yield each target with what gives its result, in processes of their own where several may run."""
+        budget = TimeBudget(self.time_limit)
         if self.processes == 1 or len(jobs) == 1:
-            return [train(job, self.progress) for job in jobs]
-        trained = {}
+            for position, job in enumerate(jobs):
+                yield job.target, partial(train, job, self.progress, budget.share(len(jobs) - position).seconds)
+            return
+        seconds = None if self.time_limit is None else self.time_limit * min(1.0, self.processes / len(jobs))
         with ProcessPoolExecutor(min(self.processes, len(jobs)), mp_context=get_context("spawn")) as pool:
-            for done, future in enumerate(as_completed([pool.submit(train_alone, job) for job in jobs])):
-                trained[future.result().target] = future.result()
-                if self.progress is not None:
-                    self.progress("targets", done + 1, len(jobs))
-        return [trained[job.target] for job in jobs]
+            running = {pool.submit(train_alone, job, seconds): job.target for job in jobs}
+            for future in as_completed(running):
+                yield running[future], future.result
 
 
 def _encode_queries(

@@ -16,6 +16,7 @@ from torch.nn.functional import softplus
 from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError
+from rulewright.interrupts import TimeBudget, time_limit
 from rulewright.learn.lnn.grounding import Columns, distinct_rows, find_rows, ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
 from rulewright.learn.lnn.reading import load_parameters
@@ -161,15 +162,22 @@ class TrainedTemplate:
     reachable: int
     without_negatives: int
     partly_hidden: tuple[str, ...]
+    is_cut: bool
 
 
-def train(job: TemplateJob, progress: Progress | None = None) -> TrainedTemplate:
-    """Train one target; with a folder, every epoch is saved there and training goes on where it stopped."""
+def train(job: TemplateJob, progress: Progress | None = None, seconds: float | None = None) -> TrainedTemplate:
+    """Train one target; with a folder, every epoch is saved there and training goes on where it stopped.
+
+    After so many ``seconds`` training ends, with the best epoch so far; where the groundings alone take longer, that is
+    a `TimeLimitError`.
+    """
+    budget = TimeBudget(seconds)
     options = job.training
     program = resolve(job.templates, job.kb, job.target)
     network = TemplateNetwork(program, job.network)
     load_parameters(network, job.templates)
-    batches = _Batches(job, network)
+    with time_limit(seconds):
+        batches = _Batches(job, network)
     settings = TrainingSettings(
         epochs=options.epochs,
         patience=options.patience,
@@ -201,6 +209,7 @@ def train(job: TemplateJob, progress: Progress | None = None) -> TrainedTemplate
         score=batches.score,
         folder=None if job.folder is None else os.path.join(job.folder, _file_name(job.target)),  # noqa: PTH118
         progress=report,
+        budget=budget,
     ).run()
     return TrainedTemplate(
         job.target,
@@ -212,13 +221,14 @@ def train(job: TemplateJob, progress: Progress | None = None) -> TrainedTemplate
         batches.reachable,
         batches.train.without,
         batches.grounding.partly_hidden,
+        result.is_cut,
     )
 
 
-def train_alone(job: TemplateJob) -> TrainedTemplate:
+def train_alone(job: TemplateJob, seconds: float | None = None) -> TrainedTemplate:
     """Train one target in a process of its own, on one thread."""
     torch.set_num_threads(1)
-    return train(job)
+    return train(job, seconds=seconds)
 
 
 class _Batches:

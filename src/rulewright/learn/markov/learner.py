@@ -86,7 +86,7 @@ class MarkovLogic(MarkovParameters):
         if self.training != "none":
             losses["encoder"] = train_encoder(network, random, self._progress)
         self.network_, self.rules_ = network, network.rules
-        self.losses_, self.convergence_ = losses, ()
+        self.losses_, self.convergence_, self.note_ = losses, (), ""
         return self
 
     def predict(self, queries: Queries, *, opened: str | None = None) -> Marginals:

@@ -194,6 +194,8 @@ def learn_classes(search: RuleSearch, settings: SelectionSettings) -> ClassResul
         return fit_weights(matches, targets, classes, prior, l2=settings.l2, iterations=iterations), matches
 
     for _ in range(search.rounds):
+        if search.is_out_of_time():
+            break
         wrong = np.abs(train.truth - chances)
         rules = search.run_round(train, wrong / np.maximum(wrong.mean(axis=0), 1e-9))
         new = {body for _, body in rules} - bodies
@@ -223,6 +225,7 @@ def learn_classes(search: RuleSearch, settings: SelectionSettings) -> ClassResul
         dict(search.refused),
         None,
         held_out,
+        search.is_cut,
         weights,
     )
 

@@ -12,11 +12,12 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 
-from rulewright.checks import SHARE, Flag, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import SHARE, TIME_LIMIT, Flag, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
 from rulewright.errors import DataError, unknown_name
-from rulewright.learn.base import Learner
+from rulewright.interrupts import TimeBudget
+from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.nlil.choices import RuleShape
 from rulewright.learn.nlil.classes import ClassResult, ClassScores, learn_classes, score_classes
 from rulewright.learn.nlil.facts import FactGraph, Floats
@@ -64,6 +65,8 @@ class NLILLearner(Learner):
         l2, refit: how firmly the weights of classes' rules are held, and whether they are fitted once more with what
             was held out, after rules were measured on it.
         processes: how many targets are learned at a time, each in a process of its own.
+        time_limit: about how many seconds to learn for, the best so far being kept; every target and round has its
+            share, and sharpens the sooner the less it has.
         folder: keeps checkpoints; fitting again continues where it stopped.
 
     ``rules_`` has the rules: confidence is precision, with support, body and recall in ``@{…}``, all counted on what
@@ -97,6 +100,7 @@ class NLILLearner(Learner):
         "truth": OneOf("exponential", "paper"),
         "min_precision": SHARE,
         "held_out": Real(0, 1, below=True),
+        "time_limit": TIME_LIMIT,
     }
 
     def __init__(
@@ -138,6 +142,7 @@ class NLILLearner(Learner):
         refit: bool = False,
         seed: int = 0,
         processes: int = 1,
+        time_limit: float | None = None,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -153,7 +158,8 @@ class NLILLearner(Learner):
         self.max_length, self.min_support, self.min_precision = max_length, min_support, min_precision
         self.max_rules, self.max_heads, self.max_facts, self.max_chained = max_rules, max_heads, max_facts, max_chained
         self.negatives, self.held_out, self.l2, self.refit = negatives, held_out, l2, refit
-        self.seed, self.processes, self.folder, self.progress = seed, processes, folder, progress
+        self.seed, self.processes, self.time_limit = seed, processes, time_limit
+        self.folder, self.progress = folder, progress
         self._check_parameters()
 
     def _check_parameters(self) -> None:
@@ -169,6 +175,7 @@ class NLILLearner(Learner):
         usable = [name for name in names if kb.count(name)]
         tasks = [tuple(usable)] if self.exclusive else [(name,) for name in usable]
         results = self._learn(kb, tasks)
+        self.note_ = self._describe_cuts(usable, results)
         self.learned_ = {name: result for result in results for name in result.targets}
         rules = [rule for result in results for rule in result.rules]
         is_against = [(rule.annotations.number("weight") or 0.0) < 0 for rule in rules]
@@ -258,7 +265,11 @@ class NLILLearner(Learner):
         return names
 
     def make_search(
-        self, task: LearningTask, folder: Path | None = None, progress: Progress | None = None
+        self,
+        task: LearningTask,
+        folder: Path | None = None,
+        progress: Progress | None = None,
+        budget: TimeBudget | None = None,
     ) -> RuleSearch:
         """Return what trains generators for a task with these parameters and reads their rules."""
         shape = RuleShape(
@@ -294,13 +305,14 @@ class NLILLearner(Learner):
             seed=self.seed,
             folder=folder,
             progress=progress,
+            budget=budget,
         )
 
-    def _learn_task(self, kb: KnowledgeBase, targets: tuple[str, ...]) -> TaskResult:
+    def _learn_task(self, kb: KnowledgeBase, targets: tuple[str, ...], budget: TimeBudget) -> TaskResult:
         folder = None
         if self.folder is not None:
             folder = Path(self.folder) / (safe_file_name(targets[0]) if len(targets) == 1 else "classes")
-        search = self.make_search(LearningTask.for_targets(FactGraph(kb), targets), folder, self.progress)
+        search = self.make_search(LearningTask.for_targets(FactGraph(kb), targets), folder, self.progress, budget)
         settings = SelectionSettings(
             min_support=self.min_support,
             min_precision=self.min_precision,
@@ -315,14 +327,30 @@ class NLILLearner(Learner):
         )
         return learn_classes(search, settings) if len(targets) > 1 else learn_predicate(search, settings)
 
+    def _describe_cuts(self, targets: Sequence[str], results: Sequence[TaskResult]) -> str:
+        """Say which targets the time limit left unfinished, and which it left out."""
+        learned = [name for result in results for name in result.targets]
+        cut = [name for result in results for name in result.targets if result.is_cut]
+        missing = [name for name in targets if name not in learned]
+        parts = [f"{list_names(cut)} had less training than asked for"] if cut else []
+        parts += [f"{list_names(missing)} had none"] if missing else []
+        return describe_time_limit(self.time_limit, " and ".join(parts))
+
     def _learn(self, kb: KnowledgeBase, tasks: Sequence[tuple[str, ...]]) -> list[TaskResult]:
         if self.processes == 1 or len(tasks) == 1:
-            return [self._learn_task(kb, targets) for targets in tasks]
+            budget = TimeBudget(self.time_limit)
+            results: list[TaskResult] = []
+            for position, targets in enumerate(tasks):
+                if position and budget.is_over:
+                    break
+                results.append(self._learn_task(kb, targets, budget.share(len(tasks) - position)))
+            return results
+        seconds = None if self.time_limit is None else self.time_limit * min(1.0, self.processes / len(tasks))
         worker = NLILLearner(**{**self.get_params(deep=False), "progress": None})
         # a fork would copy the threads' locks, and then wait for them for ever
         pool = ProcessPoolExecutor(min(self.processes, len(tasks)), mp_context=get_context("spawn"))
         try:
-            running = {pool.submit(_learn_on_one_thread, worker, kb, targets): targets for targets in tasks}
+            running = {pool.submit(_learn_on_one_thread, worker, kb, targets, seconds): targets for targets in tasks}
             for done, future in enumerate(as_completed(running), start=1):
                 future.result()
                 if self.progress is not None:
@@ -332,9 +360,11 @@ class NLILLearner(Learner):
             pool.shutdown(cancel_futures=True)
 
 
-def _learn_on_one_thread(learner: NLILLearner, kb: KnowledgeBase, targets: tuple[str, ...]) -> TaskResult:
+def _learn_on_one_thread(
+    learner: NLILLearner, kb: KnowledgeBase, targets: tuple[str, ...], seconds: float | None
+) -> TaskResult:
     torch.set_num_threads(1)
-    return learner._learn_task(kb, targets)
+    return learner._learn_task(kb, targets, TimeBudget(seconds))
 
 
 def safe_file_name(name: str) -> str:

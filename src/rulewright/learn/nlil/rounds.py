@@ -17,6 +17,8 @@ from torch.nn.functional import softplus
 
 from rulewright.checks import Progress
 from rulewright.data.index import Ids
+from rulewright.errors import TimeLimitError
+from rulewright.interrupts import TimeBudget, time_limit
 from rulewright.learn.nlil.choices import RuleChoices, RuleShape, choose_predicates
 from rulewright.learn.nlil.facts import Floats, Mask, StatementCodes
 from rulewright.learn.nlil.formulas import (
@@ -46,6 +48,10 @@ TEMPERATURES = (1.0, 2.0, 4.0)
 """At which choices are drawn, times the sharpest: the hotter, the further from the likeliest rule."""
 FEW = 10
 """With fewer true questions than this nothing is held out, and rules are measured on what they were learned from."""
+TRIED = 256
+"""On how many true questions rules are tried before they are counted on all, where time is limited."""
+_TICKS = 1000
+"""Of how many parts of a round is told that they are done."""
 CHAINED = 12
 """How many rounds recursive rules are chained forwards."""
 
@@ -89,7 +95,7 @@ class TaskResult:
     ``measured_on`` says what the figures are about, and ``held_out`` has the questions that were held out. ``recall``
     is the share of true training questions that some rule is right of; ``n_read`` how many rules were read, ``refused``
     how many were no rules of the language, by reason. ``grounded`` says whether recursive rules have something to start
-    from: None where none is recursive or it was not found out.
+    from: None where none is recursive or it was not found out. ``is_cut`` says whether time was over too soon.
     """
 
     targets: tuple[str, ...]
@@ -102,6 +108,7 @@ class TaskResult:
     refused: Mapping[str, int]
     grounded: bool | None
     held_out: TargetQuestions
+    is_cut: bool
 
 
 def train_generator(
@@ -115,13 +122,15 @@ def train_generator(
     seed: int,
     round_index: int = 0,
     folder: Path | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Generator:
+    progress: Callable[[float], None] | None = None,
+    budget: TimeBudget | None = None,
+) -> tuple[Generator, bool]:
     """Train a generator on questions, each with a weight for each target, ``[questions, targets]``.
 
     The loss of each rule is the cross-entropy of ``σ(a + b · score)`` with ``a`` and ``b > 0`` its own: it need not be
     right always, only be as informative as it can. The temperature of all choices falls from 1 to ``sharpest``, and the
-    price of their entropy rises to ``entropy``. ``progress`` gets the epochs done.
+    price of their entropy rises to ``entropy``; both sooner where the time of ``budget`` is short, and then the second
+    value is whether it was over first. ``progress`` gets the share that is done.
     """
     torch.manual_seed(seed)
     generator = Generator(choices, shape)
@@ -131,20 +140,22 @@ def train_generator(
 
     def losses(batch: Sequence[int], position: StepPosition) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
         rows = np.sort(np.asarray(batch))
-        done = position.done / max(1, position.total - 1)
-        attentions = generator(1.0 + (settings.sharpest - 1.0) * min(1.0, done))
+        attentions = generator(1.0 + (settings.sharpest - 1.0) * position.share)
         evidence = builder.build([column[rows] for column in questions.arguments], task.hidden)
         scores = score_questions(attentions, evidence, settings.truth)
         odds = generator.log_odds(scores).view(len(rows), -1, settings.slots)
         entropies = softplus(torch.where(truth[rows][:, :, None], -odds, odds)).mean(-1)
         error = (entropies * balance[rows]).mean()
-        yield error + settings.entropy * done * attentions.entropy(), {"loss": error}
+        yield error + settings.entropy * position.share * attentions.entropy(), {"loss": error}
+
+    budget = budget or TimeBudget(None)
 
     def report(state: TrainingProgress) -> None:
-        if progress is not None and state.record is not None:
-            progress(state.record.epoch)
+        if progress is not None:
+            done = ((state.epoch - 1) * state.steps + state.step) / (state.epochs * state.steps)
+            progress(max(done, budget.spent))
 
-    TrainingLoop(  # without a score: the last epoch is the sharpest
+    result = TrainingLoop(  # without a score: the last epoch is the sharpest
         generator,
         range(len(questions)),
         losses,
@@ -167,8 +178,9 @@ def train_generator(
         },
         folder=folder,
         progress=report,
+        budget=budget,
     ).run()
-    return generator
+    return generator, result.is_cut
 
 
 class RuleSearch:
@@ -186,7 +198,9 @@ class RuleSearch:
         seed: int,
         folder: Path | None = None,
         progress: Progress | None = None,
+        budget: TimeBudget | None = None,
     ) -> None:
+        self.budget, self.is_cut = budget or TimeBudget(None), False
         self.task, self.shape, self.training, self.samples, self.max_length = task, shape, training, samples, max_length
         self.rounds, self.seed, self.folder, self.progress = rounds, seed, folder, progress
         self.codes = StatementCodes(task.arity, task.graph.vocabulary)
@@ -213,15 +227,17 @@ class RuleSearch:
         )
         if not bool((choices.statements >= 0).any()):
             return set()
-        targets, epochs = self.task.targets, self.training.epochs
+        targets = self.task.targets
         stage = targets[0] if len(targets) == 1 else f"{len(targets)} classes"
-        earlier = min(round_index, self.rounds - 1) * epochs
+        earlier, left = min(round_index, self.rounds - 1), max(1, self.rounds - round_index)
 
-        def report(epoch: int) -> None:
+        def report(share: float) -> None:
             if self.progress is not None:
-                self.progress(stage, earlier + epoch, self.rounds * epochs)
+                self.progress(stage, round((earlier + share) * _TICKS), self.rounds * _TICKS)
 
-        generator = train_generator(
+        # a round that was cut short would be another after a longer one, so what follows it is not kept
+        folder = None if self.folder is None or self.is_cut else self.folder / f"round_{round_index}"
+        generator, is_cut = train_generator(
             self.task,
             questions,
             weights,
@@ -230,9 +246,11 @@ class RuleSearch:
             self.training,
             seed=seed,
             round_index=round_index,
-            folder=None if self.folder is None else self.folder / f"round_{round_index}",
+            folder=folder,
             progress=report,
+            budget=self.budget.share(left + 1),  # one part is for what comes after training
         )
+        self.is_cut |= is_cut
         self.generators.append(generator)
         return self._read_rules(generator)
 
@@ -260,6 +278,18 @@ class RuleSearch:
                 else:
                     self.refused[reason] = self.refused.get(reason, 0) + 1
         return allowed
+
+    def is_out_of_time(self) -> bool:
+        """Whether there is no time for another round; the first is always run."""
+        is_over = bool(self.generators) and self.budget.is_over
+        self.is_cut |= is_over
+        return is_over
+
+    def try_rules(self, rules: Iterable[WrittenRule], questions: TargetQuestions) -> set[WrittenRule]:
+        """Return the rules that are right of one of `TRIED` true questions: most are of none, and counting is slow."""
+        true = np.flatnonzero(questions.truth.any(axis=1))
+        rows = np.sort(np.random.default_rng(self.seed).permutation(true)[:TRIED])
+        return {rule.written for rule in count_rules(rules, self.task, questions.take(rows)) if rule.support}
 
     def is_recursive(self, rule: CountedRule) -> bool:
         """Whether a rule uses facts of its own target."""
@@ -387,12 +417,15 @@ def _run_rounds(
         )
 
     for round_index in range(search.rounds):
+        if search.is_out_of_time():
+            break
         questions = ask(round_index)
         weights = balance_weights(questions.truth, _unexplained(questions, train, kept))
         # a recursive set with nothing to start from needs rules that do not use the target
         new = search.run_round(questions, weights, recursive=grounded is not False) - seen
         seen |= new
-        pool += [rule for rule in count(new, train) if rule.support]
+        tried = new if search.budget.seconds is None else search.try_rules(new, train)
+        pool += [rule for rule in count(tried, train) if rule.support]
         kept = choose(pool)
         if len(right_rows(kept)) == positives:
             grounded = _is_grounded(search, settings.max_chained, kept, train)
@@ -416,6 +449,7 @@ def _run_rounds(
         dict(search.refused),
         grounded,
         held_out,
+        search.is_cut,
     )
 
 
@@ -440,8 +474,8 @@ def _is_grounded(
 ) -> bool | None:
     """Return whether recursive rules derive, from facts without the target, all that they are right of.
 
-    None where no rule is recursive, where there are too many facts to chain forwards, and where the chain is still
-    growing after `CHAINED` rounds: it has a start then.
+    None where no rule is recursive, where there are too many facts or too little time to chain forwards, and where the
+    chain is still growing after `CHAINED` rounds: it has a start then.
     """
     kb, target = search.task.graph.kb, search.task.targets[0]
     if not any(map(search.is_recursive, kept)) or kb.n_facts > max_chained:
@@ -449,7 +483,11 @@ def _is_grounded(
     target_index = kb.predicate_index(target)
     tables = {name: table.keep_rows(table.predicate != target_index) for name, table in kb.tables().items()}
     rules = RuleSet([search.writers[0].write(rule.conjunction) for rule in kept])
-    inferred = apply(rules, kb.with_facts(tables), max_rounds=CHAINED)
+    try:
+        with time_limit(search.budget.left):
+            inferred = apply(rules, kb.with_facts(tables), max_rounds=CHAINED)
+    except TimeLimitError:
+        return None
     derived = _keys([column.astype(np.int64) for column in inferred.facts.columns(target)])
     right = right_rows(kept)
     if np.isin(_keys([column[right] for column in train.arguments]), derived).all():

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from rulewright.checks import SHARE, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import SHARE, TIME_LIMIT, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
 from rulewright.engine.walks import ANY_ENTITY, WAYS, Floats, Graph, RuleForm, RuleTable, Ways, find_relation
 from rulewright.errors import DataError, FileError
 from rulewright.files import write_text
-from rulewright.learn.base import Learner
+from rulewright.interrupts import TimeBudget
+from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.path_mixture.paths import DOUBT, LONGEST
 from rulewright.learn.path_mixture.target import LOSSES, Loss, Target, learn_target
 from rulewright.logic import (
@@ -79,6 +80,8 @@ class PathMixture(Learner):
         iterations: of training.
         min_valid: the facts a relation must have in ``valid`` for early stopping.
         seed: of all that is drawn.
+        time_limit: about how many seconds to learn for; the relations with most facts are learned first, the one in
+            hand is finished, and the others have no rules.
         folder: keeps what is learned; the same call goes on where it was stopped.
 
     ``ranker_`` ranks candidates, ``learned_`` has the rules and weights of each query by the index of its step.
@@ -116,6 +119,7 @@ class PathMixture(Learner):
         "iterations": Whole(1),
         "min_valid": Whole(1),
         "seed": Whole(0),
+        "time_limit": TIME_LIMIT,
     }
 
     def __init__(
@@ -143,6 +147,7 @@ class PathMixture(Learner):
         iterations: int = 50,
         min_valid: int = 5,
         seed: int = 0,
+        time_limit: float | None = None,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -156,7 +161,8 @@ class PathMixture(Learner):
         self.loss, self.l1, self.l2 = loss, l1, l2
         self.prior, self.shared = prior, shared
         self.iterations, self.min_valid = iterations, min_valid
-        self.seed, self.folder, self.progress = seed, folder, progress
+        self.seed, self.time_limit = seed, time_limit
+        self.folder, self.progress = folder, progress
         self._check_parameters()
 
     def fit(self, kb: KnowledgeBase) -> Self:
@@ -176,9 +182,16 @@ class PathMixture(Learner):
         valid = Graph(kb.splits["valid"]) if "valid" in kb.splits else None
         given = None if self.paths is None else _mirror_given_paths(kb, self.paths)
         saved = None if self.folder is None else SavedTargets(self.folder, kb, self, given)
+        budget = TimeBudget(self.time_limit)
+        if self.time_limit is not None:
+            queries.sort(key=lambda query: -len(graph.edges(query[1])[0]))
         learned: dict[int, Target] = {}
+        left_out: list[str] = []
         for done, (name, step) in enumerate(queries, 1):
             target = None if saved is None else saved.load(step)
+            if target is None and done > 1 and budget.is_over:
+                left_out += [] if name in left_out else [name]
+                continue
             if target is None:
                 target = learn_target(self, graph, step, valid, None if given is None else given[step])
                 if target is not None and saved is not None:
@@ -189,6 +202,7 @@ class PathMixture(Learner):
                 self.progress(f"learning {name}", done, len(queries))
         self.learned_ = share_weights(learned, self.shared) if self.shared else learned
         self.ranker_ = RuleRanker(kb, {step: (target.table, target.weights) for step, target in self.learned_.items()})
+        self.note_ = describe_time_limit(self.time_limit, f"{list_names(left_out)} had none" if left_out else "")
         self._kb = kb
         self.__dict__.pop("rules_", None)
         return self
@@ -254,7 +268,7 @@ class SavedTargets:
     """A folder with a file for each target, of one data set and one choice of parameters."""
 
     _TABLE = ("path_index", "form", "constant", "end")
-    _FREE = ("targets", "paths", "shared", "folder", "progress")  # may change between two runs
+    _FREE = ("targets", "paths", "shared", "time_limit", "folder", "progress")  # may change between two runs
 
     def __init__(
         self,
