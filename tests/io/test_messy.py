@@ -45,8 +45,8 @@ EXPECTED: dict[str, tuple[object, list[str]]] = {  # the facts and the notes
         {("ann", "age", 71.0), ("bob", "age", 42.0), ("ann", "city", "bonn"), ("ann", "retired")}
         | {("ann", "born", 1950 + 182 / 365), ("bob", "born", 1979.0)},
         [
-            "people.csv: a table about id; relations: city; numbers: age; dates (dates are read as years: 2 July 2020 "
-            "is 2020.5): born; true or false: retired"
+            "people.csv: a table about id; relations: city; numbers: age; dates in years (2 July 2020 is 2020.5): "
+            "born; true or false: retired"
         ],
     ),
     "scores and a source": (FAMILY, [f"a.csv: {ROLES_NOTE}; 2 more columns ignored: confidence, source"]),
@@ -126,7 +126,7 @@ def test_dates_are_years(tmp_path):
     values = dict(kb.tuples("born"))
     assert values["p2"] == 1952.5  # the 184th of 366 days begins in the middle of the year
     assert values["p0"] == pytest.approx(1950 + 182 / 365)
-    assert "born are dates (dates are read as years: 2 July 2020 is 2020.5)" in kb.notes[0]
+    assert "the tails of born are dates in years (2 July 2020 is 2020.5); --columns" in kb.notes[0]
 
 
 @pytest.mark.slow

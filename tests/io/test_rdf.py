@@ -109,7 +109,7 @@ def test_typed_literals_are_attributes(tmp_path):
     assert kb.tuples("since") == [("ann", 1990.0), ("bob", pytest.approx(1991 + 181 / 365))]
     assert (kb.tuples("retired"), kb.tuples("retired", truth=False)) == ([("ann",)], [("bob",)])
     assert {tail[0] for _, tail in kb.tuples("mixed")} == {'"'}  # numbers and years do not mix
-    assert kb.notes == ("dates are read as years: 2 July 2020 is 2020.5 (born, seen, since)",)
+    assert kb.notes == ("dates in years (2 July 2020 is 2020.5): born, seen, since",)
     write_facts(kb, tmp_path / "b.nt")
     again = read_facts(tmp_path / "b.nt")
     for truth in (True, False):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError
 from rulewright.files import read_text
-from rulewright.io.formats import join_splits
+from rulewright.io.formats import join_splits, name_unread_files
 from rulewright.logic import PredicateDeclaration
 
 COLUMNS = ("token", "pos", "chunk", "tag")
@@ -66,7 +66,8 @@ def read_facts(path: str | os.PathLike[str]) -> KnowledgeBase:
     endings = (".train", ".testa", ".testb")
     files = {file.suffix[1:]: file for file in sorted(Path(path).iterdir()) if file.suffix in endings}
     parts = {split: read(file) for split, file in files.items()}
-    return to_knowledge_base(parts.pop("train"), splits=parts)
+    kb = to_knowledge_base(parts.pop("train"), splits=parts)
+    return kb.with_notes(name_unread_files(Path(path), files.values()))
 
 
 def parse(text: str, *, columns: Sequence[str] = COLUMNS, file: str | None = None) -> tuple[Sentence, ...]:

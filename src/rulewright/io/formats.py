@@ -132,7 +132,12 @@ def read_facts(path: Source, *, format: str | None = None, columns: Sequence[str
     if format is None:
         format = detect_fact_format(path)
         if format is None:
-            raise FileError(f"cannot tell the format of {path}; give one of: {', '.join(FACT_FORMATS)}")
+            names = sorted(file.name for file in Path(path).iterdir()) if Path(path).is_dir() else []
+            found = f", which holds {shorten_list(names)}" if names else ""
+            raise FileError(
+                f"cannot tell the format of {path}{found}; give one of: {', '.join(FACT_FORMATS)}"
+                + ("; in a folder, triples are named graph, train, valid, test" if names else "")
+            )
     content = _read(FACT_FORMATS, "facts", format, path, columns)
     assert isinstance(content, KnowledgeBase)
     return content

@@ -143,7 +143,7 @@ def _knowledge_base(triples: Iterable[Any], oxigraph: Any, base: str) -> Knowled
     domains = lay_out_domains([(ENTITY_TYPE, labels, None)])
     dated = [name for name, kind in zip(names, kinds, strict=True) if kind == "date"]
     kb = KnowledgeBase.from_columns(domains, predicates, columns, false_columns)
-    return kb.with_notes([f"{DATES_NOTE} ({shorten_list(dated)})"] if dated else [])
+    return kb.with_notes([f"{DATES_NOTE}: {shorten_list(dated)}"] if dated else [])
 
 
 def _read_values(terms: Iterable[Any], oxigraph: Any) -> dict[_Kind, npt.NDArray[np.float64]]:

@@ -43,7 +43,7 @@ _SQL_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECI
 _DESCRIPTIONS: dict[Kind, str] = {
     "name": "relations",
     "number": "numbers",
-    "date": f"dates ({DATES_NOTE})",
+    "date": DATES_NOTE,
     "truth": "true or false",
 }
 

@@ -245,18 +245,21 @@ def find_attributes(connection: Any) -> dict[str, Literal["number", "date"]]:
     A relation is an attribute where all its tails are numerals (or all dates), six different ones at least and one for
     each head, while no head in the graph is made of digits (or is a date) and no tail is that of a relation of names.
     """
-    (candidates,) = connection.execute("""
-        SELECT list(relation) FROM (SELECT relation FROM raw GROUP BY relation
-        HAVING BOOL_AND(ascii(tail) BETWEEN 48 AND 57 OR ascii(tail) = 45))
-    """).fetchone()  # a digit or a minus comes first
+    connection.execute("""
+        CREATE TABLE candidate AS SELECT relation, ANY_VALUE(tail) AS tail FROM raw GROUP BY relation
+        HAVING BOOL_AND(ascii(tail) BETWEEN 48 AND 57 OR ascii(tail) = 45)
+    """)  # a digit or a minus comes first
     attributes: dict[str, Literal["number", "date"]] = {}
     kinds: tuple[tuple[Literal["number", "date"], str, str], ...] = (
         ("number", number_sql("tail"), "[0-9]+"),
         ("date", seconds_sql("tail"), "[0-9]{4}-[0-9]{2}-[0-9]{2}.*"),
     )
     for kind, value, pattern in kinds:
+        (candidates,) = connection.execute(f"SELECT list(relation) FROM candidate WHERE {value} IS NOT NULL").fetchone()
+        if not candidates:
+            continue
         is_name = connection.execute("SELECT 1 FROM raw WHERE regexp_full_match(head, ?) LIMIT 1", [pattern])
-        if not candidates or is_name.fetchone():
+        if is_name.fetchone():
             continue
         found = connection.execute(
             f"""SELECT relation FROM (SELECT DISTINCT relation, head, world, {value} AS value FROM raw
@@ -358,7 +361,7 @@ def _encode_values(connection: Any, split_index: int, apart: str) -> tuple[FactT
 
 def _describe_attributes(kinds: Mapping[str, Literal["number", "date"]]) -> list[str]:
     notes = []
-    for kind, words in (("number", "numbers"), ("date", f"dates ({DATES_NOTE})")):
+    for kind, words in (("number", "numbers"), ("date", DATES_NOTE)):
         names = sorted(name for name, found in kinds.items() if found == kind)
         if names:
             notes.append(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 _NUMERAL = r"-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
 _OFFSET = r"(Z|[+-][0-9]{2}:[0-9]{2})"
 _DATE = rf"-?[0-9]{{4,6}}-[0-9]{{2}}-[0-9]{{2}}([T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]+)?)?)?{_OFFSET}?"
-DATES_NOTE = "dates are read as years: 2 July 2020 is 2020.5"
+DATES_NOTE = "dates in years (2 July 2020 is 2020.5)"
 
 
 def number_sql(column: str) -> str:
