@@ -106,10 +106,8 @@ def list_rules(kb: KnowledgeBase, *, min_support: int, min_confidence: float, ci
     return found
 
 
-@settings(max_examples=30, deadline=None)
-@given(knowledge_bases(), st.integers(1, 2), st.booleans())
-def test_rules_and_counts_equal_those_of_all_rules_written_out(kb, min_support, circular):
-    filters = PropertyFilters(
+def choose_filters(*, min_support: int, circular: bool) -> PropertyFilters:
+    return PropertyFilters(
         targets=None,
         min_support=min_support,
         min_named_support=min_support,
@@ -117,11 +115,18 @@ def test_rules_and_counts_equal_those_of_all_rules_written_out(kb, min_support, 
         min_coverage=0.0,
         min_relation_facts=1,
         inverses=True,
+        repeated=True,
         circular=circular,
         unary=True,
         constants=True,
         confidence="beta",
     )
+
+
+@settings(max_examples=30, deadline=None)
+@given(knowledge_bases(), st.integers(1, 2), st.booleans())
+def test_rules_and_counts_equal_those_of_all_rules_written_out(kb, min_support, circular):
+    filters = choose_filters(min_support=min_support, circular=circular)
     mined = {rule.canonical(): rule for rule in PropertyCounter(kb, filters).mine()}
     wanted = list_rules(kb, min_support=min_support, min_confidence=0.1, circular=circular)
     assert set(mined) == set(wanted)

@@ -22,6 +22,8 @@ from rulewright.errors import DataError
 from rulewright.learn.base import Learner
 from rulewright.learn.miner.confidence import Confidence, Counts, Floats, measure_confidences
 from rulewright.learn.miner.properties import MIN_NAMED_SUPPORT, PropertyCounter, PropertyFilters
+from rulewright.learn.miner.refinements import RefinementCounter
+from rulewright.learn.miner.thresholds import ThresholdCounter
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -56,6 +58,7 @@ class MinerFilters:
     circular: bool = False
     unary: bool = True
     constants: bool = True
+    thresholds: bool = True
 
 
 PRESETS: Mapping[str | None, MinerFilters] = {
@@ -70,6 +73,7 @@ PRESETS: Mapping[str | None, MinerFilters] = {
         circular=True,
         unary=False,
         constants=False,
+        thresholds=False,
     ),
 }
 """``milr`` has the filters of the code published with the MILR paper."""
@@ -106,6 +110,7 @@ class RuleMiner(Learner):
         unary: whether rules may have unary predicates and classes, ``male(X) ← father_of(X, Y)`` (True).
         constants: whether rules about one entity may name others, ``speaks(X, dutch) ← born_in(X, ghent)``,
             where they hold of five or more (True).
+        thresholds: whether rules may compare numbers, ``retired(X) ← age(X, A) ∧ A > 64`` (True).
         prune: leave out rules that shorter ones make superfluous, see `drop_redundant`.
         sample: None counts exactly. A number has rules of length 3 and 4 counted from so many first entities v0,
             drawn at random: ``support`` and ``body`` are estimates then, the rules carry ``confidence_low`` and
@@ -142,6 +147,7 @@ class RuleMiner(Learner):
         "circular": OneOf(True, False, None),
         "unary": OneOf(True, False, None),
         "constants": OneOf(True, False, None),
+        "thresholds": OneOf(True, False, None),
         "prune": Flag(),
         "sample": Whole(1, optional=True),
         "seed": Whole(0),
@@ -167,6 +173,7 @@ class RuleMiner(Learner):
         circular: bool | None = None,
         unary: bool | None = None,
         constants: bool | None = None,
+        thresholds: bool | None = None,
         prune: bool = False,
         sample: int | None = None,
         seed: int = 0,
@@ -179,7 +186,7 @@ class RuleMiner(Learner):
         self.preset, self.min_coverage, self.min_relation_facts = preset, min_coverage, min_relation_facts
         self.min_middles, self.min_body = min_middles, min_body
         self.loops, self.repeated, self.circular, self.prune = loops, repeated, circular, prune
-        self.unary, self.constants = unary, constants
+        self.unary, self.constants, self.thresholds = unary, constants, thresholds
         self.sample, self.seed, self.memory_limit = sample, seed, memory_limit
         self.progress, self.on_rules = progress, on_rules
         self._check_parameters()
@@ -303,11 +310,17 @@ class RuleMiner(Learner):
 
     def _mine_properties(self, kb: KnowledgeBase, filters: MinerFilters) -> list[Rule]:
         """Return the rules about one entity."""
-        if not (filters.unary or filters.constants):
+        if not (filters.unary or filters.constants or filters.thresholds):
             return []
-        counter = PropertyCounter(kb, self._choose_property_filters(filters))
-        rules = counter.mine()
-        self.note_ = "; ".join(filter(None, [self.note_, *counter.notes]))
+        chosen = self._choose_property_filters(filters)
+        properties = PropertyCounter(kb, chosen)
+        refinements = RefinementCounter(kb, chosen, thresholds=filters.thresholds, two_steps=self.max_length > 1)
+        rules = properties.mine()
+        if filters.thresholds:
+            rules += ThresholdCounter(kb, chosen, properties).mine()
+        if filters.loops == "skip":  # a refined chain leaves loops out
+            rules += refinements.mine()
+        self.note_ = "; ".join(filter(None, [self.note_, *properties.notes, *refinements.notes]))
         if self.on_rules is not None:
             self.on_rules(rules)
         return rules
@@ -321,6 +334,7 @@ class RuleMiner(Learner):
             filters.min_coverage,
             filters.min_relation_facts,
             self.inverses,
+            filters.repeated,
             filters.circular,
             filters.unary,
             filters.constants,

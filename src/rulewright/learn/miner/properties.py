@@ -66,6 +66,7 @@ class PropertyFilters(NamedTuple):
     min_coverage: float
     min_relation_facts: int
     inverses: bool
+    repeated: bool
     circular: bool
     unary: bool
     constants: bool
@@ -278,12 +279,12 @@ class PropertyCounter:
         plain, counted = bodies.holds.tocsr(), others.holds.tocsr()
         once = counted.copy()
         once.data[:] = 1
-        known, known_column = self._find_known()
+        known, known_column = self.find_known()
         known_bodies = (known.T.astype(np.int64) @ sparse.hstack([plain, once])).tocsr()
         body_totals = np.asarray(everything.holds.sum(axis=0)).ravel().astype(np.int64)
         body_pairs = everything.entity_counts
         circular = self._count_circular(everything)
-        facts = np.array([self.kb.count(name) for name in self.kb.predicates])[_find_predicates(self.heads)]
+        facts = self.count_head_facts()
         general = _find_rows(everything, everything.step, np.full(body_count, NONE), np.full(body_count, NONE))
         general[(everything.step == NONE) | (general == np.arange(body_count))] = NONE
         head_atoms = self.heads.write(self.kb, Variable("V0"), Variable("V1"))
@@ -308,7 +309,7 @@ class PropertyCounter:
             counts |= {"body": body_totals[body], "body_pairs": body_pairs[body], "facts": facts[head]}
             is_known = known_column[head] != NONE
             counts["known_pairs"] = counts["body_pairs"].copy()
-            counts["known_pairs"][is_known] = _entries_at(known_bodies, known_column[head[is_known]], body[is_known])
+            counts["known_pairs"][is_known] = entries_at(known_bodies, known_column[head[is_known]], body[is_known])
             if not self.filters.circular:
                 keys, groundings, pairs_gone = circular
                 wanted = head * body_count + body
@@ -319,29 +320,15 @@ class PropertyCounter:
                 for name in ("support_pairs", "body_pairs", "known_pairs"):
                     counts[name] -= gone
             kept.append(keep_rows(counts, self._compare(counts, everything, general)))
-        counts = self._choose_best({name: np.concatenate([part[name] for part in kept]) for name in kept[0]})
+        found = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+        counts, note = choose_best(found, self.filters)
+        self.notes += [note.format("rules about one entity")] if note else []
         confidences = self.filters.confidences(counts).tolist()
         rows = zip(counts["h"].tolist(), counts["b"].tolist(), confidences, annotate_counts(counts), strict=True)
         return [
             Rule(head_atoms[head][0], body_atoms[body], confidence, Annotations(statistics))
             for head, body, confidence, statistics in rows
         ]
-
-    def _choose_best(self, counts: Counts) -> Counts:
-        """Keep the most confident bodies of each head, and of all rules those that are right most often."""
-        found = len(counts["h"])
-        confidences = self.filters.confidences(counts)
-        order = np.lexsort((-counts["support_pairs"], -confidences, counts["h"]))
-        _, sizes = np.unique(counts["h"], return_counts=True)
-        chosen = order[positions_within(sizes) < MAX_BODIES]
-        strength = counts["support_pairs"][chosen] * confidences[chosen]
-        chosen = np.sort(chosen[np.argsort(-strength, kind="stable")[:MAX_RULES]])
-        if len(chosen) < found:
-            self.notes.append(
-                f"of {found:,} rules about one entity the best {len(chosen):,} are kept: at most {MAX_BODIES} for one "
-                f"head, and {MAX_RULES:,} in all; a higher min_support or min_confidence leaves fewer to choose from"
-            )
-        return keep_rows(counts, chosen)
 
     def _split_heads(self, *bodies: sparse.csr_array) -> list[slice]:
         """Cut the heads into blocks whose joins are not too many at once."""
@@ -350,7 +337,7 @@ class PropertyCounter:
         first = np.unique((joins // JOINS_AT_ONCE).astype(np.int64), return_index=True)[1].tolist()
         return [slice(low, high) for low, high in zip(first, [*first[1:], len(self.heads)], strict=True)]
 
-    def _find_known(self) -> tuple[sparse.csc_array, Ids]:
+    def find_known(self) -> tuple[sparse.csc_array, Ids]:
         """Return of which entities a head's predicate says anything (entities × predicates), and each head's column."""
         step, before, _ = self._edges
         forward = is_inverse(step) == 0
@@ -407,7 +394,7 @@ class PropertyCounter:
         add(heads, entity[about][position], loop_step[match], unary_of_head)
         heads, body, entities = (np.concatenate(column) for column in zip(*parts, strict=True))
         keys, rows = np.unique(heads * len(bodies) + body, return_inverse=True)
-        lost = _entries_at(bodies.holds.tocsr(), entities, body) == 1
+        lost = entries_at(bodies.holds.tocsr(), entities, body) == 1
         groundings = np.bincount(rows.reshape(-1), minlength=len(keys))
         return keys, groundings, np.bincount(rows.reshape(-1), lost, len(keys)).astype(np.int64)
 
@@ -428,7 +415,7 @@ class PropertyCounter:
         keep &= ~same_constant & ~same_unary
         rows = np.flatnonzero(keep)
         confidences = filters.confidences(keep_rows(counts, rows))
-        better = confidences > self._guess()[head[rows]]
+        better = confidences > self.guess_shares()[head[rows]]
         specialises = np.flatnonzero(general[body[rows]] != NONE)
         wanted = head[rows[specialises]] * len(bodies) + general[body[rows[specialises]]]
         is_general = np.isin(body, general)
@@ -440,7 +427,12 @@ class PropertyCounter:
         keep[rows[~better]] = False
         return keep
 
-    def _guess(self) -> Floats:
+    def count_head_facts(self) -> Ids:
+        """Return how many facts the predicate of each head has."""
+        facts = np.array([self.kb.count(name) for name in self.kb.predicates], dtype=np.int64)
+        return facts[_find_predicates(self.heads)]
+
+    def guess_shares(self) -> Floats:
         """Return the share of the entities of its type that each head holds of."""
         starts = np.array([domain.start for domain in self.kb.domains.values()])
         sizes = np.array([len(domain) for domain in self.kb.domains.values()])
@@ -449,6 +441,27 @@ class PropertyCounter:
         domain = np.searchsorted(starts[order], first_entity, side="right") - 1
         shares: Floats = self.heads.entity_counts / sizes[order][domain]
         return shares
+
+
+def choose_best(counts: Counts, filters: PropertyFilters) -> tuple[Counts, str]:
+    """Keep the most confident bodies of each head, and of all rules those that are right most often.
+
+    Where some are left out, the note says how many, with ``{}`` for what they are.
+    """
+    found = len(counts["h"])
+    confidences = filters.confidences(counts)
+    order = np.lexsort((-counts["support_pairs"], -confidences, counts["h"]))
+    _, sizes = np.unique(counts["h"], return_counts=True)
+    chosen = order[positions_within(sizes) < MAX_BODIES]
+    strength = counts["support_pairs"][chosen] * confidences[chosen]
+    chosen = np.sort(chosen[np.argsort(-strength, kind="stable")[:MAX_RULES]])
+    note = ""
+    if len(chosen) < found:
+        note = (
+            f"of {found:,} {{}} the best {len(chosen):,} are kept: at most {MAX_BODIES} for one head, and "
+            f"{MAX_RULES:,} in all; a higher min_support or min_confidence leaves fewer to choose from"
+        )
+    return keep_rows(counts, chosen), note
 
 
 def _find_predicates(heads: Properties) -> Ids:
@@ -465,7 +478,8 @@ def _find_rows(properties: Properties, step: Ids, predicate: Ids, class_index: I
     return look_up(encode_rows([want + 1 for _, want in columns], sizes), keys, nameless + 1) - 1
 
 
-def _entries_at(matrix: sparse.csr_array, rows: Ids, columns: Ids) -> Ids:
+def entries_at(matrix: sparse.csr_array, rows: Ids, columns: Ids) -> Ids:
+    """Return the entries of a sparse matrix in these rows and columns."""
     if len(rows) == 0:
         return np.zeros(0, dtype=np.int64)
     return np.asarray(matrix[rows, columns]).ravel().astype(np.int64)
