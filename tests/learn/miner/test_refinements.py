@@ -13,7 +13,7 @@ from rulewright.data import Domain, KnowledgeBase
 from rulewright.data.generators import family
 from rulewright.learn import RuleMiner
 from rulewright.learn.miner import refinements
-from rulewright.learn.miner.confidence import bound_shares
+from rulewright.learn.miner.confidence import TRUST, bound_shares
 from rulewright.learn.miner.refinements import RefinementCounter
 from rulewright.logic import Atom, Comparison, PredicateDeclaration, Rule, Variable, parse_rule
 from rulewright.reason import apply
@@ -72,9 +72,10 @@ def list_rules(kb: KnowledgeBase, *, min_support: int, circular: bool) -> dict:
                 )
                 if counts["support_pairs"] < min_support:
                     continue
-                cases = (np.array([counts[name]]) for name in ("support_pairs", "body_pairs"))
+                cases = [np.array([counts[name]]) for name in ("support_pairs", "body_pairs")]
                 confidence = bound_shares(*cases)[0]
-                if confidence >= 0.1 and confidence > less["support_pairs"] / less["body_pairs"]:
+                bound = bound_shares(*cases, trust=TRUST / 4)[0]  # u of either end, and two comparisons
+                if confidence >= 0.1 and bound > less["support_pairs"] / less["body_pairs"]:
                     found[head, frozenset(body)] = counts | {"confidence": confidence}
     return found
 

@@ -1,5 +1,7 @@
 """Mining: every rule of some forms that holds often enough, counted exactly, `RuleMiner`.
 
-confidence.py says what counts mean; properties.py counts rules about one entity; learner.py counts chains of relations
-and is the learner.
+- confidence.py says what counts mean.
+- properties.py counts rules about one entity; thresholds.py those that compare a number of it with a threshold.
+- refinements.py counts chains that ask something of their ends: a unary fact, or a comparison of their numbers.
+- learner.py counts chains of relations and is the learner.
 """

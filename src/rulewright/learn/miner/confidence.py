@@ -39,13 +39,18 @@ def measure_shares(counts: Counts, kind: Confidence) -> Floats:
     return counts["support"] / counts["body"]
 
 
-def bound_shares(supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64]) -> Floats:
-    """Return the lower 5 % bound of Beta(support + ½, body − support + ½), which distrusts little support."""
+def bound_shares(
+    supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64], *, trust: float = TRUST
+) -> Floats:
+    """Return the lower 5 % bound of Beta(support + ½, body − support + ½), which distrusts little support.
+
+    Where the best of several rules is looked for, a lower ``trust`` makes up for how often chance was asked.
+    """
     from scipy.special import betaincinv
 
     # Rules are many and their counts few: each pair of counts is looked up once
     pairs, rows = np.unique(np.stack([supports, np.maximum(bodies, supports)]), axis=1, return_inverse=True)
-    bounds = betaincinv(pairs[0] + 0.5, pairs[1] - pairs[0] + 0.5, TRUST)
+    bounds = betaincinv(pairs[0] + 0.5, pairs[1] - pairs[0] + 0.5, trust)
     return np.asarray(bounds, dtype=np.float64)[rows.reshape(-1)]
 
 

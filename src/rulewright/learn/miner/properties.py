@@ -81,10 +81,6 @@ class PropertyFilters(NamedTuple):
             return bound_shares(counts["support_pairs"], counts["body_pairs"])
         return measure_shares(counts, self.confidence)
 
-    def shares(self, counts: Counts) -> Floats:
-        """Return the share that the confidence is about."""
-        return measure_shares(counts, "pairs" if self.confidence == "beta" else self.confidence)
-
     def pass_counts(self, counts: Counts) -> npt.NDArray[np.bool_]:
         """Tell which rules have support enough, counted over different entities, and confidence enough."""
         keep = (counts["support_pairs"] >= self.min_support) & (counts["body"] > 0)
@@ -194,9 +190,9 @@ def find_unary(kb: KnowledgeBase) -> Properties:
 class PropertyCounter:
     """Counts the rules whose head and body are properties of one entity, exactly.
 
-    A grounding in which a body atom is the head atom itself does not count, unless ``circular``. A rule whose body
-    names a constant, or says something of where a step leads, is kept where its confidence is above the share of the
-    rule that does not; every rule, where it is above the share of its head among all entities of the type. Where
+    A grounding in which a body atom is the head atom itself does not count, unless ``circular``. A rule is kept where
+    the lower bound of its share of entities is above the share of its head among all entities of the type; and where its
+    body names a constant, or says something of where a step leads, above the share of the rule that does not. Where
     head and body name the same constant they are a case of a chain and left to those.
     """
 
@@ -414,16 +410,16 @@ class PropertyCounter:
         same_unary &= self.heads.class_index[head] == bodies.class_index[body]
         keep &= ~same_constant & ~same_unary
         rows = np.flatnonzero(keep)
-        confidences = filters.confidences(keep_rows(counts, rows))
-        better = confidences > self.guess_shares()[head[rows]]
+        bounds = bound_shares(counts["support_pairs"][rows], counts["body_pairs"][rows])
+        better = bounds > self.guess_shares()[head[rows]]
         specialises = np.flatnonzero(general[body[rows]] != NONE)
         wanted = head[rows[specialises]] * len(bodies) + general[body[rows[specialises]]]
         is_general = np.isin(body, general)
         shares = np.zeros(len(head))
         is_general &= counts["body"] > 0
-        shares[is_general] = filters.shares(keep_rows(counts, is_general))
+        shares[is_general] = counts["support_pairs"][is_general] / counts["body_pairs"][is_general]
         keys = head * len(bodies) + body
-        better[specialises] &= confidences[specialises] > look_up(wanted, keys[is_general], shares[is_general])
+        better[specialises] &= bounds[specialises] > look_up(wanted, keys[is_general], shares[is_general])
         keep[rows[~better]] = False
         return keep
 

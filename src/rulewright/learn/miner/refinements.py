@@ -17,7 +17,7 @@ from scipy import sparse
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids, encode_rows, look_up, match_pairs
 from rulewright.engine.chain_counts import edges
-from rulewright.learn.miner.confidence import Counts, annotate_counts, keep_rows
+from rulewright.learn.miner.confidence import TRUST, Counts, annotate_counts, bound_shares, keep_rows
 from rulewright.learn.miner.properties import NONE, Properties, PropertyFilters, choose_best, entries_at, find_unary
 from rulewright.logic import (
     Annotations,
@@ -59,8 +59,9 @@ class _Walks:
 class RefinementCounter:
     """Counts chains that unary facts or comparisons of their ends refine, exactly; groundings that are loops apart.
 
-    A refined rule is kept where its confidence is above the share of the same chain without the refinement: for a
-    comparison, of the chain between ends whose numbers are known.
+    A refined rule is kept where it does better than the same chain without the refinement, for a comparison the chain
+    between ends whose numbers are known: where the lower bound of its share of pairs, at 5 % divided by the number of
+    ways to refine a chain, is above the share of the other.
     """
 
     def __init__(self, kb: KnowledgeBase, filters: PropertyFilters, *, thresholds: bool, two_steps: bool) -> None:
@@ -209,13 +210,15 @@ class RefinementCounter:
         is_trivial = (bodies.first[body] == encode_step(head)) & (bodies.second[body] == NONE)
         keep = (general[body] != NONE) & ~is_trivial & filters.pass_counts(counts)
         rows = np.flatnonzero(keep)
-        confidences = filters.confidences(keep_rows(counts, rows))
+        attributes = 0 if self._numbers is None else len(np.unique(self._numbers.predicate))
+        ways = 2 * ((0 if self._unary is None else len(self._unary)) + attributes)
+        bounds = bound_shares(counts["support_pairs"][rows], counts["body_pairs"][rows], trust=TRUST / ways)
         has_cases = counts["body"] > 0
-        shares = filters.shares(keep_rows(counts, has_cases))
+        shares = counts["support_pairs"][has_cases] / counts["body_pairs"][has_cases]
         keys = head * len(bodies) + body
         wanted = head[rows] * len(bodies) + general[body[rows]]
         better = np.zeros(len(keep), dtype=bool)
-        better[rows] = confidences > look_up(wanted, keys[has_cases], shares)
+        better[rows] = bounds > look_up(wanted, keys[has_cases], shares)
         return better
 
     def _write(self, counts: Counts, bodies: _Bodies, has_loops: npt.NDArray[np.bool_]) -> list[Rule]:

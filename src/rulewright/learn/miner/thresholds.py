@@ -14,7 +14,7 @@ from scipy import sparse
 
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids, positions_within
-from rulewright.learn.miner.confidence import Counts, Floats, annotate_counts, keep_rows
+from rulewright.learn.miner.confidence import Counts, Floats, annotate_counts, bound_shares, keep_rows
 from rulewright.learn.miner.properties import NONE, PropertyCounter, PropertyFilters
 from rulewright.logic import Annotations, Atom, Comparison, Formula, Number, Rule, Variable
 
@@ -35,9 +35,9 @@ class ThresholdCounter:
 
     Of all cuts between two values the one with the highest information gain is taken, upwards and downwards. With n
     values and m pairs of an attribute and a head, a cut that means nothing gains g with a chance of about
-    ``exp(−n g)``; so ``n g`` must exceed ``log(n m / 0.05)``, and a second cut must add as much again. The confidence
-    of a rule must be above the share of its head among all that have the attribute, that of an interval also above the
-    share of the rule with one cut.
+    ``exp(−n g)``; so ``n g`` must exceed ``log(n m / 0.05)``, and a second cut must add as much again. The lower bound
+    of the share of entities must be above the share of the head among all that have the attribute, that of an interval
+    above the share of the rule with one cut.
     """
 
     def __init__(self, kb: KnowledgeBase, filters: PropertyFilters, properties: PropertyCounter) -> None:
@@ -86,9 +86,9 @@ class ThresholdCounter:
                 self._count(heads[chosen], cut.low[chosen], cut.high[chosen], positive[:, chosen], entities)
                 for cut in (cuts, less)
             )
-            least = np.maximum(self.filters.shares(wide), self._guesses[heads[chosen]])
+            least = np.maximum(wide["support_pairs"] / wide["body_pairs"], self._guesses[heads[chosen]])
             keep = self.filters.pass_counts(narrow)
-            keep[keep] = self.filters.confidences(keep_rows(narrow, keep)) > least[keep]
+            keep &= bound_shares(narrow["support_pairs"], narrow["body_pairs"]) > least
             parts.append(keep_rows(narrow, keep))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
