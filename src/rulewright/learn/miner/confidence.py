@@ -39,9 +39,7 @@ def measure_shares(counts: Counts, kind: Confidence) -> Floats:
     return counts["support"] / counts["body"]
 
 
-def bound_shares(
-    supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64], *, trust: float = TRUST
-) -> Floats:
+def bound_shares(supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64], *, trust: float = TRUST) -> Floats:
     """Return the lower 5 % bound of Beta(support + ½, body − support + ½), which distrusts little support.
 
     Where the best of several rules is looked for, a lower ``trust`` makes up for how often chance was asked.

@@ -442,7 +442,7 @@ def ratio_interval(
     >>> ones = {name: np.array([20.0]) for name in ("starts", "support_squares", "body_squares", "products")}
     >>> low, high = ratio_interval([20], [20], ones, drawn=0.1)
     >>> print(f"{low[0]:.2f} … {high[0]:.2f}")
-    0.84 … 1.00
+    0.85 … 1.00
     """
     from scipy.stats import beta, norm, t
 

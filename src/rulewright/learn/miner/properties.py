@@ -191,9 +191,9 @@ class PropertyCounter:
     """Counts the rules whose head and body are properties of one entity, exactly.
 
     A grounding in which a body atom is the head atom itself does not count, unless ``circular``. A rule is kept where
-    the lower bound of its share of entities is above the share of its head among all entities of the type; and where its
-    body names a constant, or says something of where a step leads, above the share of the rule that does not. Where
-    head and body name the same constant they are a case of a chain and left to those.
+    the lower bound of its share of entities is above the share of its head among all entities of the type; and where
+    its body names a constant, or says something of where a step leads, above the share of the rule that does not.
+    Where head and body name the same constant they are a case of a chain and left to those.
     """
 
     def __init__(self, kb: KnowledgeBase, filters: PropertyFilters) -> None:
