@@ -29,6 +29,8 @@ from rulewright.logic import (
     RuleSet,
     Statement,
     Template,
+    Term,
+    Variable,
     WeightedFormula,
     encode_step,
     mirror_path,
@@ -164,23 +166,26 @@ class RowReader:
         if chain is None:
             return None
         relations = [self.kb.predicate_index(step.relation) for step in chain.steps]
-        if not chain.is_closed:
-            return None if comparisons else self._read_named(head, chain, relations)
+        stops: list[Term] = []
+        if comparisons:
+            stops = chain.stops(atoms, next(term for term in head.args if isinstance(term, Variable)))
         is_apart = False
-        stops = chain.stops(atoms, head.args[0]) if comparisons else []
         for comparison in comparisons:
             if comparison.operator != "!=" or comparison.left not in stops or comparison.right not in stops:
                 return None
             first, last = sorted(stops.index(term) for term in comparison.args)
-            if last - first == 1:
+            spans_all = last - first == len(chain.steps) and chain.is_closed
+            if last - first == 1:  # the ends of a step differ where it is no loop
                 relations[first] = self._without_loops(relations[first])
-            elif last - first != len(chain.steps):
+            elif not spans_all:
                 return None
-            is_apart |= last - first == len(chain.steps)
+            is_apart |= spans_all
+        if not chain.is_closed:
+            return self._read_named(chain, relations)
         path = tuple(encode_step(relation, step.inverse) for relation, step in zip(relations, chain.steps, strict=True))
         return RuleWalk(path, RuleForm.APART if is_apart else RuleForm.CLOSED if path else RuleForm.EVERY)
 
-    def _read_named(self, head: Atom, chain: Chain, relations: Sequence[int]) -> RuleWalk:
+    def _read_named(self, chain: Chain, relations: Sequence[int]) -> RuleWalk:
         """Read a chain whose head names an entity."""
         symbol, position = (chain.last, 1) if chain.last else (chain.first, 0)
         assert symbol is not None
