@@ -12,6 +12,7 @@ from fact_strategies import NAMES, contents, knowledge_bases
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rulewright import read_facts
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError, ParseError, RulewrightError
 from rulewright.io import facts
@@ -308,3 +309,20 @@ def _reads_or_refuses(text: str) -> None:
         assert "\n" not in str(error)
     else:
         assert contents(facts.parse(facts.to_text(kb))) == contents(kb)
+
+
+def test_a_folder_with_a_file_for_each_split(tmp_path):
+    (tmp_path / "train.facts").write_text(
+        "age(ann, 42). likes(ann, bob). split extra. likes(bob, ann). split. tall(ann)."
+    )
+    (tmp_path / "test.facts").write_text("predicate age(entity, number). likes(bob, cid). !tall(bob).")
+    (tmp_path / "notes.txt").write_text("read me")
+    kb = read_facts(tmp_path)
+    assert sorted(kb.facts()) == [("age", ("ann", 42.0)), ("likes", ("ann", "bob")), ("tall", ("ann",))]
+    assert kb.split("test").tuples("likes") == [("bob", "cid")]
+    assert kb.split("test").tuples("tall", truth=False) == [("bob",)]
+    assert kb.split("extra").tuples("likes") == [("bob", "ann")]
+    assert kb.notes == (f"{tmp_path.name}: not read: notes.txt",)
+    (tmp_path / "test.facts").write_text("likes(bob, 3).")
+    with pytest.raises(ParseError, match=r"test\.facts:1"):
+        read_facts(tmp_path)

@@ -34,7 +34,8 @@ FactColumns = Annotated[
     typer.Option(
         "--columns",
         metavar="ROLE,…",
-        help="What the columns of the facts are, in order: head, relation, tail, world, or _ to pass one over.",
+        help="What the columns of the facts are, in order: head, relation, tail, world, or _ to pass one over; or by "
+        "their names in the header, such as head=subject,relation=predicate,tail=object.",
     ),
 ]
 LabelFile = Annotated[

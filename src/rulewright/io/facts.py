@@ -26,6 +26,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +37,7 @@ from rulewright.data.facts import Column
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
 from rulewright.io.cursor import Cursor, shorten
+from rulewright.io.formats import name_unread_files, split_files
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 from rulewright.logic.parser import unquote
 from rulewright.logic.printer import RESERVED, quote
@@ -189,8 +191,16 @@ _T = TypeVar("_T")
 
 
 def read(path: str | os.PathLike[str]) -> KnowledgeBase:
-    """Read a ``.facts`` file; ``-`` is standard input."""
-    return parse(read_text(path), file=os.fspath(path))
+    """Read a ``.facts`` file, ``-`` for standard input, or a folder with one for each split, as ``train.facts``."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return parse(read_text(path), file=os.fspath(path))
+    files = split_files(folder, (".facts",))
+    if not files:
+        raise DataError(f"{folder}: no .facts file here is named graph, train, valid, dev or test")
+    builder = KnowledgeBaseBuilder()
+    kb = [_parse_into(builder, read_text(file), str(file), split) for split, file in files.items()][-1]
+    return kb.with_notes(name_unread_files(folder, files.values()))
 
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
@@ -213,7 +223,14 @@ def parse(text: str, *, file: str | None = None) -> KnowledgeBase:
     ...
     rulewright.errors.ParseError: <text>:1:16: found the variable X; facts have none: a name is quoted, as in 'X'
     """
-    reader = _FactReader(_FactCursor(text, file=file))
+    return _parse_into(KnowledgeBaseBuilder(), text, file, MAIN)
+
+
+def _parse_into(builder: KnowledgeBaseBuilder, text: str, file: str | None, split: str) -> KnowledgeBase:
+    """Read facts of a split into a builder, and return all that is there then."""
+    if split != MAIN:
+        builder.split(split)
+    reader = _FactReader(_FactCursor(text, file=file), builder, split)
     try:
         return reader.read()
     except ParseError:
@@ -278,15 +295,16 @@ def _read_value(token: str) -> Value:
 class _FactReader:
     """Reads one text: plain facts in a tight loop, all other statements token by token."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, builder: KnowledgeBaseBuilder, split: str = MAIN) -> None:
         self.cursor = cursor
         self.subject = 0  # the offset of what an error is about
-        self._builder = KnowledgeBaseBuilder()
+        self._builder = builder
+        self._home = split  # where facts belong outside the splits that the text names
         self._names = _Memory(_read_name)
         self._values = _Memory(_read_value)
         self._world: str | None = None
         self._first_outside: int | None = None  # the first statement that stands in no world
-        self._split = MAIN
+        self._split = split
         self._closed: dict[str, int] = {}
         self._statements: dict[str, Callable[[int], None]] = {
             "predicate": self._read_predicate,
@@ -385,7 +403,7 @@ class _FactReader:
 
     def _read_split(self, start: int) -> None:
         if self.cursor.token.kind == "stop":
-            self._split = MAIN
+            self._split = self._home
         else:
             self._split = self._take_name("the name of a split, or '.'")
             if self._split == MAIN:

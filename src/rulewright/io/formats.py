@@ -330,6 +330,8 @@ def _detect_folder_format(folder: Path) -> str | None:
         return "conll"
     if split_files(folder, FACT_FORMATS["triples"].endings):
         return "triples"
+    if split_files(folder, (".facts",)):
+        return "facts"
     if neo4j_files(folder):
         return "neo4j"
     return "docred" if split_files(folder, (".json",)) else None

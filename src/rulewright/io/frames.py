@@ -89,7 +89,8 @@ def write_parquet(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
     with contextlib.closing(duckdb.connect()) as connection:
         try:
             connection.register("incoming", columns)
-            connection.execute("CREATE TABLE frame AS SELECT head, relation, tail FROM incoming")
+            texts = ", ".join(f"CAST({role} AS VARCHAR) AS {role}" for role in FACT_ROLES)  # even of no rows
+            connection.execute(f"CREATE TABLE frame AS SELECT {texts} FROM incoming")
             connection.table("frame").write_parquet(str(temporary))
             temporary.replace(target)
         except (duckdb.Error, OSError) as error:
@@ -107,7 +108,9 @@ def _read_graph(connection: Any, name: str, columns: Sequence[str] | None) -> Kn
         raise ParseError(str(error), file=name) from None
     if roles is None:
         raise ParseError(
-            f"found the columns {', '.join(fields) or 'none'}, expected head, relation and tail; {_OTHER_SHAPES}",
+            f"found the columns {', '.join(fields) or 'none'}, expected head, relation and tail; say which by "
+            "--columns, such as head=who,relation=does,tail=whom; a table with a row for each entity is read by "
+            f"--from table, and {_OTHER_SHAPES}",
             file=name,
         )
     positions = {("tail" if role == "name" else role): position for position, role in enumerate(roles) if role != "_"}
