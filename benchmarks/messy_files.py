@@ -106,6 +106,8 @@ MESSY = {
     "an empty field": Messy("a fact without a tail", {"a.tsv": "ann\tknows\tbob\nann\tknows\t\n"}),
     "Windows paths": Messy("backslashes and blanks", {"a.tsv": "C:\\new\\table\tin\tD:\\My Files\n"}),
     "gzip by content": Messy("compressed, and not named so", {"a.tsv": PACKED}),
+    "quotes in a TSV": Messy("as R writes it", {"a.tsv": '"subject"\t"predicate"\t"object"\n"ann"\t"knows"\t"bob"\n'}),
+    "blanks after commas": Messy("names that begin with a blank", {"a.csv": "ann, knows, bob\nbob, knows, cid\n"}),
     "a picture": Messy("binary", {"a.tsv": b"\x89PNG\r\n\x1a\n\x00\x00"}),
     "blank lines": Messy("above, between and below", {"a.tsv": "\n\nann\tknows\tbob\n\nbob\tknows\tcid\n\n"}),
     "numbers as tails": Messy("ages in a file of triples", {"a.csv": AGES}),

@@ -67,6 +67,11 @@ EXPECTED: dict[str, tuple[object, list[str]]] = {  # the facts and the notes
     "semicolons": (FAMILY, []),
     "Windows paths": ({("C:\\new\\table", "in", "D:\\My Files")}, []),
     "gzip by content": (FAMILY, []),
+    "quotes in a TSV": ({("ann", "knows", "bob")}, [f"a.tsv: {ROLES_NOTE}"]),
+    "blanks after commas": (
+        {("ann", " knows", " bob"), ("bob", " knows", " cid")},
+        ["3 names begin or end with a blank, such as ' bob'"],
+    ),
     "blank lines": ({("ann", "knows", "bob"), ("bob", "knows", "cid")}, []),
     "numbers as tails": (
         FAMILY | {(f"p{i}", "age", 20.0 + i) for i in range(8)},
@@ -140,6 +145,12 @@ def test_a_first_fact_of_header_words_is_a_fact_where_its_names_recur(tmp_path):
     for text in ("date\tis_a\tfruit\nfig\tis_a\tfruit\n", "ann\tweight\theavy\nann\tlikes\tbob\n"):
         (tmp_path / "a.tsv").write_text(text)
         assert read_facts(tmp_path / "a.tsv").n_facts == 2
+
+
+def test_n_triples_by_content(tmp_path):
+    pytest.importorskip("pyoxigraph")
+    (tmp_path / "a.txt").write_text('<urn:a> <urn:p> "one two"@en .\n')
+    assert read_facts(tmp_path / "a.txt").tuples("urn:p") == [("urn:a", '"one two"@en')]
 
 
 def test_a_small_graph_is_no_header(tmp_path):

@@ -1,7 +1,7 @@
 """Delimited text, scanned by DuckDB: TSV, CSV or any other delimiter, compressed or not.
 
-What a field says stays text: ``NA``, ``null`` and ``007`` are texts like any other. In TSV every character but tab and
-line break belongs to the field; with any other delimiter fields may stand in double quotes.
+What a field says stays text: ``NA``, ``null`` and ``007`` are texts like any other. Fields may stand in double quotes;
+in TSV only where all those of the first line do, else every character but tab and line break belongs to the field.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gzip
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,12 @@ def delimiter_of(path: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A file on disk that DuckDB reads as it is, the name to call it by, its delimiter and its first line's fields."""
+    """A file on disk that DuckDB reads as it is, the name to call it by, and what its first line tells."""
 
     file: Path
     name: str
     delimiter: str
+    has_quotes: bool
     fields: tuple[str, ...]
 
     @property
@@ -58,10 +59,20 @@ def open_sheet(path: str | os.PathLike[str], delimiter: str | None = None) -> It
         if delimiter is None:
             delimiter = _find_delimiter(line, name)
         fields = line.split(delimiter)
-        if delimiter != "\t":
+        has_quotes = delimiter != "\t" or are_quoted(fields)
+        if has_quotes:
             with contextlib.suppress(csv.Error):
                 fields = next(csv.reader([line], delimiter=delimiter))
-        yield Sheet(file, name, delimiter, tuple(fields))
+        yield Sheet(file, name, delimiter, has_quotes, tuple(fields))
+
+
+def are_quoted(fields: Sequence[str]) -> bool:
+    """Tell whether all fields of a line stand in double quotes.
+
+    >>> are_quoted(['"ann"', '"knows"', '"bob"']), are_quoted(['"ann"', "knows", "bob"])
+    (True, False)
+    """
+    return all(len(field) > 1 and field[0] == field[-1] == '"' for field in fields)
 
 
 @contextlib.contextmanager
@@ -130,7 +141,7 @@ def scan(
     fields = {f"c{position}": "VARCHAR" for position in range(len(sheet.fields))}
     expressions = ", ".join(f'{expression} AS "{name}"' for name, expression in selected.items())
     empty = "".join(f" OR c{position} = ''" for position in required)
-    mark = "'\"'" if sheet.delimiter != "\t" else "''"
+    mark = "'\"'" if sheet.has_quotes else "''"
     statement = (
         f"CREATE TABLE {table} AS SELECT {expressions}, FALSE{empty} AS is_bad FROM read_csv(?, columns = {fields}, "
         f"auto_detect = false, delim = ?, header = {str(header).lower()}, quote = {mark}, escape = {mark}, "
@@ -155,7 +166,7 @@ def _first_fault(sheet: Sheet, required: Mapping[int, str], *, header: bool) -> 
     """Read the file again, slowly, for the line and the reason of its first fault."""
     text = decode(read_bytes(sheet.file), file=sheet.name).replace("\r", "\n")
     reader = None
-    if sheet.delimiter != "\t":
+    if sheet.has_quotes:
         reader = csv.reader(io.StringIO(text), delimiter=sheet.delimiter, strict=True)
     number, is_first = 0, True
     try:

@@ -311,6 +311,8 @@ def detect_fact_format(path: Source) -> str | None:
         return "facts"
     if re.match(r"!?\w+\(.*\)\s*$", line):
         return "alchemy"
+    if re.match(r"(<[^>\s]+>|_:\S+)\s+<[^>\s]+>\s+.*\.\s*$", line):
+        return "rdf"
     if re.match(r"(-DOCSTART-\s|\S+ \S+ \S+ (O|[BIES]-\S+)$)", line):
         return "conll"
     return "triples" if line else None

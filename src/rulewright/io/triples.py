@@ -31,7 +31,7 @@ from rulewright.io.columns import (
     is_by_name,
     read_header,
 )
-from rulewright.io.delimited import Sheet, delimiter_of, open_sheet, scan
+from rulewright.io.delimited import Sheet, are_quoted, delimiter_of, open_sheet, scan
 from rulewright.io.formats import name_unread_files, refuse_all_but_true_facts, shorten_list, split_files
 from rulewright.io.values import DATES_NOTE, format_number, number_sql, seconds_sql, to_years
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
@@ -147,6 +147,8 @@ def _write_rows(rows: Sequence[tuple[str, ...]], path: str | os.PathLike[str], d
     delimiter = delimiter or delimiter_of(path)
     buffer = io.StringIO()
     if delimiter == "\t":
+        if rows and are_quoted(rows[0]):
+            raise DataError(f"quotes around all names of a TSV's first line are lost: {rows[0]}; write a .facts file")
         for label in (label for row in rows for label in row[:3]):
             if not label or any(character in label for character in "\t\n\r\x00"):
                 raise DataError(f"the name {label!r} cannot stand in a TSV file; write a .facts file instead")
@@ -342,7 +344,7 @@ def encode_triples(connection: Any, splits: Sequence[str], *, attributes: bool =
             tables["en"], repeated_values = _encode_values(connection, split_index, apart)
             repeated += repeated_values
         bases[split] = KnowledgeBase(domains, predicates, tables, worlds=worlds, duplicates=repeated)
-    main = bases.pop("").with_notes(_describe_attributes(kinds))
+    main = bases.pop("").with_notes([*_describe_attributes(kinds), *_describe_blanks(connection)])
     return main.with_splits(bases) if bases else main
 
 
@@ -368,6 +370,16 @@ def _describe_attributes(kinds: Mapping[str, Literal["number", "date"]]) -> list
                 f"the tails of {shorten_list(names)} are {words}; --columns head,relation,name makes them names"
             )
     return notes
+
+
+def _describe_blanks(connection: Any) -> list[str]:
+    count, example = connection.execute("""
+        SELECT COUNT(*), MIN(label) FROM (SELECT label FROM entity UNION ALL SELECT label FROM relation)
+        WHERE label <> trim(label)
+    """).fetchone()
+    if not count:
+        return []
+    return [f"{format_count(count, 'name begins or ends', 'names begin or end')} with a blank, such as {example!r}"]
 
 
 def _find_worlds(connection: Any) -> tuple[list[str], Any]:
