@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rulewright import apply, read_facts
 from rulewright.errors import DataError, ParseError, UnknownNameError
-from rulewright.io import table
+from rulewright.io import frames, table
 from rulewright.logic import parse_rules
 
 CELLS = st.sampled_from(["", "1", "2.5", "-3e2", "007", "true", "False", "2020-07-02", "bonn", "a,b", 'c"d', " x "])
@@ -121,6 +121,10 @@ def test_parquet_has_types(tmp_path):
         }
     )
     frame.write_parquet(tmp_path / "people.parquet")
+    again = frames.from_frame(frame, format="table")
+    assert sorted(map(str, again.facts())) == sorted(
+        map(str, read_facts(tmp_path / "people.parquet", format="table").facts())
+    )
     kb = read_facts(tmp_path / "people.parquet", format="table")
     assert sorted(map(str, kb.facts())) == sorted(
         map(

@@ -11,17 +11,18 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, signature
 from rulewright.data.facts import Column
 from rulewright.data.vocabulary import lay_out_domains
-from rulewright.errors import DataError, FileError, ParseError
+from rulewright.errors import DataError, FileError, ParseError, unknown_name
 from rulewright.files import STDIO, file_error
 from rulewright.io.columns import FACT_ROLES, choose_columns, describe_columns, read_header
 from rulewright.io.formats import refuse_all_but_true_facts
+from rulewright.io.table import read_typed
 from rulewright.io.triples import encode_triples
 from rulewright.io.values import format_number
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
@@ -31,17 +32,25 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "US
 _REAL = ("FLOAT", "DOUBLE")
 
 
-def from_frame(frame: Any, *, columns: Sequence[str] | None = None) -> KnowledgeBase:
+def from_frame(
+    frame: Any, *, format: Literal["triples", "table"] = "triples", columns: Sequence[str] | None = None
+) -> KnowledgeBase:
     """Read a graph from a data frame (pandas, Polars, Arrow) or a mapping of NumPy columns.
 
-    ``columns`` says what they are where their names do not, as `read_facts` takes it.
+    ``format`` table is for frames with a row for each entity; ``columns`` says what the columns are where their names
+    do not. Both mean what they mean for `read_facts`.
 
     >>> frame = {"head": np.array(["ann"]), "relation": np.array(["parent_of"]), "tail": np.array(["bob"])}
     >>> from_frame(frame).tuples("parent_of")
     [('ann', 'bob')]
+    >>> from_frame({"name": np.array(["ann"]), "age": np.array([42])}, format="table").tuples("age")
+    [('ann', 42.0)]
     """
     with _registered(frame) as connection:
-        return _read_graph(connection, "the frame", columns)
+        readers = {"triples": _read_graph, "table": read_typed}
+        if format not in readers:
+            raise unknown_name("format of a frame", format, readers)
+        return readers[format](connection, "the frame", columns)
 
 
 def from_tables(tables: Mapping[str, Any]) -> KnowledgeBase:

@@ -64,28 +64,49 @@ def read(path: str | os.PathLike[str], *, columns: Sequence[str] | None = None) 
     name = os.fspath(path)
     with contextlib.closing(duckdb.connect()) as connection:
         if plain_suffix(path) == ".parquet":
-            fields, kinds = _open_parquet(connection, name)
+            if not Path(name).is_file():
+                raise FileError(f"cannot read {name}: no such file")
+            try:
+                connection.read_parquet(name).create_view("frame")
+            except duckdb.Error as error:
+                raise ParseError(f"not a Parquet file: {str(error).splitlines()[0]}", file=name) from None
+            return read_typed(connection, name, columns)
+        with open_sheet(path) as sheet:
+            fields = [field.strip() for field in sheet.fields]
             roles = _choose_roles(columns, fields, name)
-        else:
-            with open_sheet(path) as sheet:
-                fields = [field.strip() for field in sheet.fields]
-                roles = _choose_roles(columns, fields, name)
-                selected = {f"c{position}": f"NULLIF(c{position}, '')" for position in range(len(fields))}
-                required = {roles.index("head"): f"name ({fields[roles.index('head')]})"}
-                scan(connection, sheet, "sheet", selected, header=True, required=required)
-            kinds = find_kinds(connection, "sheet", fields)
-        head = f"CAST(c{roles.index('head')} AS VARCHAR)"
-        facts = FactQueries(connection)
-        facts.add_entities(f"SELECT {head} FROM sheet")
-        read_kinds: dict[str, Kind | None] = {}
-        for position, (field, role, kind) in enumerate(zip(fields, roles, kinds, strict=True)):
-            if role in ("tail", "") and field:
-                kind = "name" if role == "tail" and kind is not None else kind
-                read_kinds[field] = kind
-                if kind is not None:
-                    facts.add(kind, field, head, value_sql(f"c{position}", kind), "sheet")
-        note = _describe(fields[roles.index("head")], read_kinds, len(fields) - 1 - len(read_kinds))
-        return facts.encode().with_notes([f"{Path(name).name}: {note}"])
+            selected = {f"c{position}": f"NULLIF(c{position}, '')" for position in range(len(fields))}
+            required = {roles.index("head"): f"name ({fields[roles.index('head')]})"}
+            scan(connection, sheet, "sheet", selected, header=True, required=required)
+        return _read_sheet(connection, Path(name).name, fields, roles, find_kinds(connection, "sheet", fields))
+
+
+def read_typed(connection: Any, name: str, columns: Sequence[str] | None) -> KnowledgeBase:
+    """Read the table ``frame`` of a connection, whose columns have types."""
+    described = connection.execute("DESCRIBE frame").fetchall()
+    fields = [str(row[0]) for row in described]
+    roles = _choose_roles(columns, fields, name)
+    quoted = (f'"{field.replace(chr(34), chr(34) * 2)}" AS c{position}' for position, field in enumerate(fields))
+    connection.execute(f"CREATE VIEW sheet AS SELECT {', '.join(quoted)} FROM frame")
+    kinds = [_kind_of_type(field, str(row[1])) for field, row in zip(fields, described, strict=True)]
+    return _read_sheet(connection, Path(name).name, fields, roles, kinds)
+
+
+def _read_sheet(
+    connection: Any, title: str, fields: Sequence[str], roles: Sequence[str], kinds: Sequence[Kind | None]
+) -> KnowledgeBase:
+    """Read the table ``sheet``, whose columns are ``c0``, ``c1``, … of these kinds."""
+    head = f"CAST(c{roles.index('head')} AS VARCHAR)"
+    facts = FactQueries(connection)
+    facts.add_entities(f"SELECT {head} FROM sheet")
+    read_kinds: dict[str, Kind | None] = {}
+    for position, (field, role, kind) in enumerate(zip(fields, roles, kinds, strict=True)):
+        if role in ("tail", "") and field:
+            kind = "name" if role == "tail" and kind is not None else kind
+            read_kinds[field] = kind
+            if kind is not None:
+                facts.add(kind, field, head, value_sql(f"c{position}", kind), "sheet")
+    note = _describe(fields[roles.index("head")], read_kinds, len(fields) - 1 - len(read_kinds))
+    return facts.encode().with_notes([f"{title}: {note}"])
 
 
 def _choose_roles(columns: Sequence[str] | None, fields: Sequence[str], name: str) -> list[str]:
@@ -113,22 +134,6 @@ def _choose_roles(columns: Sequence[str] | None, fields: Sequence[str], name: st
     if roles.count("head") > 1:
         raise DataError(f"one column of a table names the entities, got {','.join(columns or ())}")
     return roles
-
-
-def _open_parquet(connection: Any, name: str) -> tuple[list[str], list[Kind | None]]:
-    import duckdb
-
-    if not Path(name).is_file():
-        raise FileError(f"cannot read {name}: no such file")
-    try:
-        connection.read_parquet(name).create_view("parquet")
-        described = connection.execute("DESCRIBE parquet").fetchall()
-    except duckdb.Error as error:
-        raise ParseError(f"not a Parquet file: {str(error).splitlines()[0]}", file=name) from None
-    fields, types = [row[0] for row in described], [row[1] for row in described]
-    quoted = (f'"{field.replace(chr(34), chr(34) * 2)}" AS c{position}' for position, field in enumerate(fields))
-    connection.execute(f"CREATE VIEW sheet AS SELECT {', '.join(quoted)} FROM parquet")
-    return fields, [_kind_of_type(field, sql_type) for field, sql_type in zip(fields, types, strict=True)]
 
 
 def _kind_of_type(field: str, sql_type: str) -> Kind | None:
