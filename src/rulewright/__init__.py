@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rulewright.logic import parse_rules as parse_rules
     from rulewright.reason import apply as apply
     from rulewright.reason import check as check
+    from rulewright.reason import complete as complete
     from rulewright.reason import explain as explain
     from rulewright.reason import rank as rank
     from rulewright.reason import update as update
@@ -61,6 +62,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "io": "read_facts read_rules write_facts write_rules",
         "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner explain_classifier",
         "logic": "Rule RuleSet parse_formula parse_rule parse_rules",
-        "reason": "apply check explain rank update",
+        "reason": "apply check complete explain rank update",
     },
 )

@@ -117,3 +117,77 @@ def test_rules_are_shown_as_they_come_on_a_terminal_only(folder, monkeypatch, ca
     shown = capsys.readouterr().err
     assert "rules of length 1" in shown
     assert "2 rules so far" in shown and "ancestor_of(X, Y) :- parent_of(X, Y)" in shown
+
+
+def test_complete_gives_the_best_with_reasons(folder):
+    text = run("complete", "family.rules", "family.tsv", "--top", "2").stdout
+    assert text.splitlines()[:3] == [
+        "   1  1        ancestor_of(ann, bob)",
+        "      by rule 1: ancestor_of(X, Y) :- parent_of(X, Y).",
+        "      since parent_of(ann, bob)",
+    ]
+    assert "the best 2 new facts by 2 rules and 3 facts; equally good ones are left out" in text
+    told = json.loads(run("complete", "family.rules", "family.tsv", "--predicate", "ancestor_of", "--json").stdout)
+    assert [fact["args"] for fact in told["facts"]] == [["ann", "bob"], ["bob", "cid"], ["cid", "dan"]]
+    assert told["facts"][0]["reason"]["premises"][0]["fact"] == "parent_of(ann, bob)"
+
+
+def test_rules_keep_their_numbers_where_others_are_switched_off(folder):
+    (folder / "family.rules").write_text(
+        "% mine\n%off 0.5 :: likes(X, Y) :- parent_of(X, Y).\n%off 0.4 :: likes(X, Y) :-\n%off     parent_of(Y, X).\n"
+        "0.9 :: child_of(X, Y) :- parent_of(Y, X).\n%off p(X) :- q(X).\n0.8 :: child_of(X, Y) :- parent_of(Y, X).\n"
+    )
+    applied = json.loads(run("apply", "family.rules", "family.tsv", "--json").stdout)
+    assert applied["facts"][0]["rules"] == [3, 5]
+    asked = json.dumps(applied["facts"][0])
+    assert json.loads(explain(asked, "--json"))["proofs"][0]["number"] == 3
+    completed = json.loads(run("complete", "family.rules", "family.tsv", "--json").stdout)
+    assert completed["facts"][0]["reason"]["number"] == 3
+    assert "3: 0.9 :: child_of(X, Y) :- parent_of(Y, X). and 5" in run("apply", "family.rules", "family.tsv").stdout
+    run("apply", "family.rules", "family.tsv", "-o", "new.tsv")
+    assert (folder / "new.tsv").read_text().splitlines()[1] == "bob\tchild_of\tann\t0.9\t3 5"
+
+
+@pytest.mark.parametrize("name", ["new.tsv", "new.csv", "new.jsonl", "new.facts", "new.nt"])
+def test_scores_survive_or_it_is_said_that_they_do_not(folder, name):
+    (folder / "more.rules").write_text(
+        RULES + "0.7 :: old(X) :- parent_of(X, Y).\n" * (name in ("new.jsonl", "new.facts"))
+    )
+    done = run("apply", "more.rules", "family.tsv", "-o", name, "--rounds", "0")
+    text = (folder / name).read_text()
+    assert ("0.81" in text) == (name != "new.nt")
+    assert ("has no scores" in done.stderr) == (name == "new.nt")
+    assert "0.7" in text or name in ("new.tsv", "new.csv", "new.nt")
+    from rulewright import read_facts
+
+    assert read_facts(name).count("ancestor_of") == 6
+
+
+@pytest.mark.parametrize("how", [["-o", "-"], ["--json"], ["-o", "new.tsv"], ["-o", "new.jsonl"]])
+def test_explain_takes_what_apply_gives(folder, how):
+    given = run("apply", "family.rules", "family.tsv", *how).stdout
+    if how[-1].startswith("new"):
+        given = (folder / how[-1]).read_text()
+    told = CliRunner().invoke(app, ["explain", "-", "family.rules", "family.tsv", "--json"], input=given)
+    assert [explanation["status"] for explanation in json.loads(told.stdout)] == ["inferred"] * 3
+    text = CliRunner().invoke(app, ["explain", "-", "family.rules", "family.tsv"], input=given).stdout
+    assert text.count("└─ by ancestor_of(X, Y) :- parent_of(X, Y).") == 3
+
+
+@pytest.mark.parametrize(
+    "fact",
+    ["ancestor_of(ann, bob)", "ancestor_of(ann, bob).", "'ancestor_of'('ann', bob)", "ann\tancestor_of\tbob\t1\t1"],
+)
+def test_a_fact_may_be_written_in_many_ways(folder, fact):
+    assert explain(fact).startswith("ancestor_of(ann, bob)  1\n")
+
+
+def test_names_need_no_quotes_where_they_are_known(folder):
+    (folder / "wiki.tsv").write_text("Q1\tP22\tQ2\nNew York\tP22\tQ2\n")
+    (folder / "wiki.rules").write_text("0.9 :: 'P40'(X, Y) :- 'P22'(Y, X).")
+    for fact in ("P40(Q2, Q1)", "P40(Q2, New York)", "'P40'('Q2', 'New York')"):
+        assert "P22" in run("explain", fact, "wiki.rules", "wiki.tsv").stdout
+
+
+def test_standard_input_is_one_thing(folder):
+    assert run("explain", "-", "-", "family.tsv").exit_code == 2

@@ -1,8 +1,8 @@
 """The command line: one command, one file, each a thin shell over public functions.
 
 - `console`: tables, JSON, progress bars and warnings, for all of them
-- `demo`; `learn` (rules from facts), `apply`, `explain`, `infer` (what follows), `rank` (answers to a question),
-  `evaluate` (how good it is)
+- `demo`; `learn` (rules from facts), `apply`, `complete`, `explain`, `infer` (what follows), `rank` (answers to a
+  question), `evaluate` (how good it is)
 - `convert` (between formats), `data` (named data sets), `run` (the papers' experiments), `serve` (the explorer)
 """
 
@@ -19,7 +19,22 @@ from typing import Annotated, NoReturn
 import typer
 
 from rulewright import __version__
-from rulewright.cli import apply, check, convert, data, demo, evaluate, explain, infer, learn, rank, run, serve, split
+from rulewright.cli import (
+    apply,
+    check,
+    complete,
+    convert,
+    data,
+    demo,
+    evaluate,
+    explain,
+    infer,
+    learn,
+    rank,
+    run,
+    serve,
+    split,
+)
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
@@ -33,6 +48,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("learn")(learn.learn)
 app.command("apply")(apply.apply)
+app.command("complete")(complete.complete)
 app.command("explain")(explain.explain)
 app.command("rank")(rank.rank)
 app.command("infer")(infer.infer)

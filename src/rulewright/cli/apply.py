@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,6 +10,7 @@ from rulewright.cli.console import (
     FactColumns,
     FactFormat,
     check_output,
+    console,
     print_json,
     print_line,
     print_table,
@@ -21,7 +21,7 @@ from rulewright.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from rulewright.reason import Inferred
+    from rulewright.reason import Inferred, InferredFact
 
 
 def apply(
@@ -33,10 +33,11 @@ def apply(
         typer.Option("--output", "-o", help="Write the new facts here (.tsv and .csv with scores; .facts, .db, -)."),
     ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Write the known facts too, without scores.")] = False,
-    min_score: Annotated[float, typer.Option(min=0, max=1, help="Leave out facts with a lower score.")] = 0.0,
+    min_score: Annotated[float, typer.Option(min=0, help="Leave out facts with a lower score.")] = 0.0,
     aggregation: Annotated[
-        Literal["max", "max-plus", "noisy-or"], typer.Option(help="How the scores of several rules combine.")
-    ] = "max",
+        Literal["max", "max-plus", "noisy-or", "weight"] | None,
+        typer.Option(help="How several rules combine: none chooses weight where rules carry weights, else max."),
+    ] = None,
     rounds: Annotated[
         int, typer.Option(min=0, help="The most rounds; 1 applies each rule once, 0 goes on until nothing is new.")
     ] = 1,
@@ -78,7 +79,7 @@ def apply(
     for violation in inferred.violations:
         warn(f"broken {violation.groundings:,} times: {violation.formula}")
     if output is not None:
-        _write(inferred, output, complete=complete)
+        write_inferred(inferred, output, complete=complete)
     if json:
         if output != "-":
             print_json(_as_json(inferred))
@@ -89,29 +90,36 @@ def apply(
         return
     shown = inferred[:limit]
     if shown:
-        lines = _rule_lines(inferred)
+        facts_width = max(len(str(fact)) for fact in shown)
+        width = max(24, console().width - facts_width - 12)
         print_table(
             ("score", "new fact", "by rule"),
-            [(fact.score, str(fact), ", ".join(str(lines[rule]) for rule in fact.rules)) for fact in shown],
+            [(fact.score, str(fact), _describe_rules(fact, width)) for fact in shown],
         )
         print_line()
     print_line(summary + (f"; {len(shown)} are shown" if len(shown) < len(inferred) else ""))
 
 
-def _rule_lines(inferred: Inferred) -> dict[object, int]:
-    """Return the position of every rule as a person counts in the file, from 1; of equal rules the first."""
-    return {source: len(inferred.sources) - index for index, source in enumerate(reversed(inferred.sources))}
+def _describe_rules(fact: InferredFact, width: int) -> str:
+    """Return the number and the text of the best rule for a fact, cut to a width, and the numbers of others."""
+    from rulewright.reason.proofs import rule_text
+
+    others = fact.numbers[1:]
+    more = f" and {', '.join(map(str, others[:3]))}" if others else ""
+    more += f" and {len(others) - 3:,} more" if len(others) > 3 else ""
+    text = f"{fact.numbers[0]}: {rule_text(fact.rules[0])}"
+    room = max(16, width - len(more))
+    return (text if len(text) <= room else f"{text[: room - 1]}…") + more
 
 
 def _as_json(inferred: Inferred) -> dict[str, object]:
-    lines = _rule_lines(inferred)
     return {
         "facts": [
             {
                 "predicate": fact.predicate,
                 "args": list(fact.args),
                 "score": fact.score,
-                "rules": [lines[rule] for rule in fact.rules],
+                "rules": list(fact.numbers),
                 "round": fact.round,
             }
             for fact in inferred
@@ -124,18 +132,26 @@ def _as_json(inferred: Inferred) -> dict[str, object]:
     }
 
 
-def _write(inferred: Inferred, output: str, *, complete: bool) -> None:
-    from rulewright.io import write_facts
-    from rulewright.io.triples import write_scored
+def write_inferred(inferred: Inferred, output: str, *, complete: bool = False) -> None:
+    """Write new facts with their scores where the format can hold them, or with ``complete`` all facts without."""
+    from rulewright.io import facts as facts_format
+    from rulewright.io import jsonl, triples, write_facts
+    from rulewright.io.formats import find_output_format
 
-    if Path(output.removesuffix(".gz")).suffix not in (".tsv", ".csv") or complete:
-        write_facts(inferred.completed if complete else inferred.facts, output)
-        return
-    lines = _rule_lines(inferred)
-    write_scored(
-        (
-            (fact.predicate, fact.args, f"{fact.score:.6g}", " ".join(str(lines[rule]) for rule in fact.rules))
-            for fact in inferred
-        ),
-        output,
-    )
+    format_name = find_output_format(output, "facts").name
+    if complete:
+        write_facts(inferred.completed, output)
+    elif format_name == "triples":
+        triples.write_scored(
+            ((fact.predicate, fact.args, f"{fact.score:.6g}", " ".join(map(str, fact.numbers))) for fact in inferred),
+            output,
+        )
+    elif format_name == "jsonl":
+        scores = {(fact.predicate, *fact.args): (fact.score, fact.numbers) for fact in inferred}
+        jsonl.write_scored(inferred.facts, scores, output)
+    elif format_name == "facts":
+        notes = {str(fact): f"score {fact.score:.6g}, by rule {' '.join(map(str, fact.numbers))}" for fact in inferred}
+        facts_format.write_scored(inferred.facts, notes, output)
+    else:
+        write_facts(inferred.facts, output)
+        warn(f"{output} has no scores, for its format has no place for them; .tsv, .csv, .jsonl and .facts have")

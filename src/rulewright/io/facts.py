@@ -203,6 +203,15 @@ def read(path: str | os.PathLike[str]) -> KnowledgeBase:
     return kb.with_notes(name_unread_files(folder, files.values()))
 
 
+def write_scored(kb: KnowledgeBase, comments: Mapping[str, str], path: str | os.PathLike[str]) -> None:
+    """Write a ``.facts`` file with a comment behind each fact that has one, by its text."""
+    lines = to_text(kb).splitlines()
+    found = (comments.get(line.removesuffix(".")) for line in lines)
+    write_text(
+        path, "".join(f"{line}  % {note}\n" if note else f"{line}\n" for line, note in zip(lines, found, strict=True))
+    )
+
+
 def write(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
     """Write a knowledge base as a ``.facts`` file, in one step; ``-`` is standard output.
 

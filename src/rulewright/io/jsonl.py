@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder, Value
@@ -121,6 +121,22 @@ def _plain(value: object) -> object:
 def read(path: str | os.PathLike[str]) -> KnowledgeBase:
     """Read facts from a file of JSON lines, ``-`` for standard input."""
     return parse(read_text(path), file=os.fspath(path))
+
+
+def write_scored(
+    kb: KnowledgeBase, scores: Mapping[tuple[Value, ...], tuple[float, Sequence[int]]], path: str | os.PathLike[str]
+) -> None:
+    """Write facts, each with its score and the numbers of the rules that gave it, by (predicate, argument, …)."""
+
+    def add_scores() -> Iterator[Record]:
+        for record in fact_records(kb):
+            args = record.get("args")
+            key = (record.get("predicate"), *(args if isinstance(args, list) else ()))
+            scored = by_key.get((*key, record["class"]) if "class" in record else key)
+            yield record if scored is None else {**record, "score": scored[0], "rules": list(scored[1])}
+
+    by_key: Mapping[tuple[object, ...], tuple[float, Sequence[int]]] = dict(scores.items())
+    _write_records(add_scores(), path)
 
 
 def write(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:

@@ -16,9 +16,9 @@ from rulewright.evaluate.ranking import RankingScores, Ties, evaluate_ranking
 from rulewright.learn.base import Learner
 from rulewright.logic import RuleSet
 from rulewright.reason.answers import RankingModel
+from rulewright.reason.inferred import Aggregation
 from rulewright.reason.program import Rules, read_rule_set
 from rulewright.reason.ranking import RuleRanker
-from rulewright.reason.rule_rows import Aggregation
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
 USUAL_HOLDOUT = 0.1

@@ -499,6 +499,10 @@ def _name_anonymous(words: list[str]) -> list[str]:
     return [next(fresh) if word == "_" else word for word in words]
 
 
+OFF = "%off "
+"""What makes a comment of a line whose statement is switched off; see `switched_off`."""
+
+
 def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     """Read a whole ``.rules`` text.
 
@@ -522,8 +526,18 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
             closed.append(str(value))
         else:
             stated.append((begin, value))
+    numbers = None
+    if OFF in source.text:
+        from rulewright.logic.switched_off import number_statements
+
+        numbers = number_statements(source.text, [begin for begin, _ in stated])
     try:
-        return RuleSet((value for _, value in stated), predicates=(value for _, value in declared), closed=closed)
+        return RuleSet(
+            (value for _, value in stated),
+            predicates=(value for _, value in declared),
+            closed=closed,
+            numbers=numbers,
+        )
     except DataError:
         raise _find_misuse(source, declared, stated) from None
 

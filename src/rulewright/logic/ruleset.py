@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, overload
 
 from rulewright.errors import DataError, unknown_name
@@ -21,7 +21,7 @@ from rulewright.logic.rules import (
     Template,
     WeightedFormula,
 )
-from rulewright.logic.terms import Atom, Comparison, Membership, units
+from rulewright.logic.terms import Atom, Comparison, Implies, Membership, Not, units
 
 if TYPE_CHECKING:
     from rulewright.tables import FrameLibrary
@@ -91,6 +91,9 @@ class Usage:
 class RuleSet:
     """Rules, weighted formulas and templates in order, with the declarations of their predicates. Immutable.
 
+    ``numbers`` has the number of each statement as a person counts in the file, from 1; those that are switched off
+    there (``%off``) count too. A part of a set keeps the numbers of the whole.
+
     >>> from rulewright.logic import parse_rules
     >>> rules = parse_rules('''
     ...     0.9 :: child_of(X, Y) :- parent_of(Y, X).  @{support: 9}
@@ -108,6 +111,7 @@ class RuleSet:
         *,
         predicates: Iterable[PredicateDeclaration] = (),
         closed: Iterable[str] = (),
+        numbers: Iterable[int] | None = None,
     ) -> None:
         self.statements: tuple[Statement, ...] = tuple(statements)
         usage = Usage()
@@ -118,6 +122,7 @@ class RuleSet:
         self.predicates: tuple[PredicateDeclaration, ...] = tuple(usage.declared.values())
         self.closed: tuple[str, ...] = tuple(dict.fromkeys(closed))
         self.arities: Mapping[str, int] = usage.arities
+        self.numbers: tuple[int, ...] = tuple(range(1, len(self.statements) + 1)) if numbers is None else tuple(numbers)
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -146,7 +151,7 @@ class RuleSet:
     def __getitem__(self, index: slice) -> RuleSet: ...
     def __getitem__(self, index: int | slice) -> Statement | RuleSet:
         if isinstance(index, slice):
-            return self._with(self.statements[index])
+            return self._pick(range(len(self))[index])
         return self.statements[index]
 
     def __eq__(self, other: object) -> bool:
@@ -158,8 +163,15 @@ class RuleSet:
     def _parts(self) -> tuple[object, ...]:
         return self.statements, self.predicates, self.closed
 
-    def _with(self, statements: Iterable[Statement]) -> RuleSet:
-        return RuleSet(statements, predicates=self.predicates, closed=self.closed)
+    def _pick(self, indices: Iterable[int]) -> RuleSet:
+        """Return some of the statements, with their numbers."""
+        chosen = list(indices)
+        return RuleSet(
+            [self.statements[index] for index in chosen],
+            predicates=self.predicates,
+            closed=self.closed,
+            numbers=[self.numbers[index] for index in chosen],
+        )
 
     def filter(
         self,
@@ -182,7 +194,7 @@ class RuleSet:
                 and (min_support <= 0 or (statement.support or 0) >= min_support)
             )
 
-        return self._with(filter(passes, self.statements))
+        return self._pick(index for index, statement in enumerate(self.statements) if passes(statement))
 
     def sort(self, key: str | Callable[[Statement], float] = "confidence", *, descending: bool = True) -> RuleSet:
         """Order statements by confidence, by the name of an annotation or by a function; without a value come last."""
@@ -195,14 +207,15 @@ class RuleSet:
             number = getattr(statement, "confidence", None) if by_confidence else statement.annotations.get(key)
             return (False, sign * number) if isinstance(number, int | float) else (True, 0.0)
 
-        return self._with(sorted(self.statements, key=value))
+        return self._pick(sorted(range(len(self)), key=lambda index: value(self.statements[index])))
 
     def by_head(self) -> dict[str, RuleSet]:
         """Group the rules by the predicate of their head, in order of first occurrence."""
-        groups: dict[str, list[Statement]] = {}
-        for rule in self.rules:
-            groups.setdefault(str(rule.head.predicate), []).append(rule)
-        return {head: self._with(rules) for head, rules in groups.items()}
+        groups: dict[str, list[int]] = {}
+        for index, statement in enumerate(self.statements):
+            if isinstance(statement, Rule):
+                groups.setdefault(str(statement.head.predicate), []).append(index)
+        return {head: self._pick(indices) for head, indices in groups.items()}
 
     def merge(self, *others: RuleSet) -> RuleSet:
         """Join rule sets; of rules that are equal up to variable names and body order the first is kept.
@@ -267,11 +280,32 @@ class RuleSet:
 
     def __str__(self) -> str:
         closed = [f"closed {quote(name)}." for name in self.closed]
-        return "".join(f"{line}\n" for line in (*self.predicates, *closed, *self.statements))
+        return "".join(f"{line}\n" for line in (*self.predicates, *closed, *self._lines()))
+
+    def _lines(self) -> Iterator[object]:
+        """Yield the statements; where they carry weights and those of a head stand together, below its name."""
+        groups = [(head, [*group]) for head, group in groupby(self.statements, key=_find_head)]
+        has_weights = any("weight" in statement.annotations for statement in self.statements)
+        if not has_weights or len({head for head, _ in groups}) < len(groups):
+            yield from self.statements
+            return
+        for head, group in groups:
+            yield f"% {quote(head)}: {len(group):,} statements"
+            yield from group
 
     def __repr__(self) -> str:
         counts = [(len(self.rules), "rules"), (len(self.formulas), "formulas"), (len(self.templates), "templates")]
         return "RuleSet(" + ", ".join(f"{count} {name}" for count, name in counts if count) + ")"
+
+
+def _find_head(statement: Statement) -> str:
+    """Return the predicate that a statement concludes, or speaks against; empty where it does neither."""
+    match statement:
+        case WeightedFormula(Implies(_, Not(Atom(predicate)))) | WeightedFormula(Atom(predicate)):
+            return str(predicate)
+        case Rule(head):
+            return str(head.predicate)
+    return ""
 
 
 def _cells(statement: Statement) -> tuple[object, str]:

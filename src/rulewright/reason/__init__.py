@@ -1,7 +1,8 @@
 """What rules say about facts: what follows from them, what answers a query, and why.
 
 - `program`: rules read for an engine: derivations, integrity constraints, strata, predicates that are new.
-- `apply`: forward chaining in SQL, round by round; `inferred`: what it gives, new facts with scores and rules.
+- `apply`: forward chaining in SQL, round by round; `weighted`: rules that add up by weights; `inferred`: what both
+  give, new facts with scores and rules; `complete`: the best of these with their reasons.
 - `update`: what was inferred, brought up to date with facts that came or went.
 - `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
   ``r(?, t)``, scored by the rules that speak for them; `answers`: the best answers to one query, with reasons.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rulewright.lazy import lazy_names
 from rulewright.reason.apply import apply
+from rulewright.reason.complete import Completion, NewLink, complete
 from rulewright.reason.explain import Explainer, explain
 from rulewright.reason.inferred import Inferred, InferredFact, Violation
 from rulewright.reason.proofs import Explanation, NearMiss, Proof
@@ -31,18 +33,21 @@ __all__ = [
     "Answer",
     "Answers",
     "Checkup",
+    "Completion",
     "Explainer",
     "Explanation",
     "Finding",
     "Inferred",
     "InferredFact",
     "NearMiss",
+    "NewLink",
     "Proof",
     "RuleRanker",
     "Update",
     "Violation",
     "apply",
     "check",
+    "complete",
     "explain",
     "rank",
     "update",

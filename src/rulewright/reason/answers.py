@@ -36,12 +36,11 @@ from rulewright.logic import (
     substitute,
 )
 from rulewright.logic import Literal as LogicLiteral
+from rulewright.reason.inferred import AGGREGATION, Aggregation
 from rulewright.reason.program import Rules, read_formula, read_rule_set
 from rulewright.reason.proofs import rule_text
 from rulewright.reason.ranking import TIE_BREAK, RuleRanker, find_levels, order_by_levels, pick_best
 from rulewright.reason.rule_rows import (
-    AGGREGATION,
-    Aggregation,
     choose_aggregation,
     declare_predicates,
     find_conclusions,
@@ -108,7 +107,8 @@ class Answers(Sequence[Answer]):
 
         with Engine(self.kb) as engine:
             return [
-                [_ground(reason, self.fact(answer), engine) for reason in answer.reasons[:count]] for answer in self
+                [ground_statement(reason, self.fact(answer), engine) for reason in answer.reasons[:count]]
+                for answer in self
             ]
 
     def to_frame(self, library: FrameLibrary | None = None) -> Any:
@@ -134,7 +134,7 @@ class Answers(Sequence[Answer]):
         return "\n".join(lines)
 
 
-def _ground(statement: Source, fact: Atom, engine: SQLEngine) -> tuple[Formula, ...]:
+def ground_statement(statement: Source, fact: Atom, engine: SQLEngine) -> tuple[Formula, ...]:
     """Return the body of a statement in one grounding that concludes the fact; comparisons are left out."""
     concluded: list[tuple[Head, Sequence[LogicLiteral]]] = []
     if isinstance(statement, WeightedFormula) and statement.kind == "hard":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rulewright.checks import SHARE, OneOf, Progress, Whole, check_parameter
+from rulewright.checks import SHARE, Progress, Real, Whole, check_parameter
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine.batches import RuleBatch, batch_derivations
 from rulewright.engine.sql import (
@@ -21,8 +21,17 @@ from rulewright.engine.sql import (
 )
 from rulewright.errors import DataError, TimeLimitError
 from rulewright.logic import Comparison
-from rulewright.reason.inferred import Aggregation, Application, Inferred, Violation, keep_best, split_by_predicate
-from rulewright.reason.program import IntegrityConstraint, RuleProgram, Rules, find_strata, read_rule_set
+from rulewright.reason.inferred import (
+    AGGREGATION,
+    Aggregation,
+    Application,
+    Inferred,
+    Violation,
+    describe_cut,
+    keep_best,
+    split_by_predicate,
+)
+from rulewright.reason.program import IntegrityConstraint, RuleProgram, Rules, adds_weights, find_strata, read_rule_set
 
 _FEWEST_RULES = 16  # in a statement
 _MOST_MEETINGS = 20_000_000  # of new facts with rules, in a statement
@@ -346,7 +355,7 @@ def apply(
     rules: Rules,
     kb: KnowledgeBase,
     *,
-    aggregation: Aggregation = "max",
+    aggregation: Aggregation | None = None,
     min_score: float = 0.0,
     max_rounds: int | None = 1,
     max_facts: int = 1_000_000,
@@ -362,13 +371,17 @@ def apply(
     - with ``max-plus`` the highest too, but of facts with equal scores that comes first whose second best rule is
       better, and so on;
     - with ``noisy-or`` ``1 − Π (1 − score)`` over the rules of the round that first gives it, so that no fact
-      makes itself more probable.
+      makes itself more probable;
+    - with ``weight`` the sum of the weights of the rules for it and against it (`WeightedRules`), in one round.
+
+    None chooses ``weight`` for rules that carry weights, as those of `PathMixture` do, and else ``max``.
 
     ``max_rounds=1`` applies every rule once; ``None`` goes on until nothing is new, so that facts rest on inferred
     facts and their scores on all ways to infer them. What is negated is then settled first (strata); a predicate that
     rests on its own absence is refused. Facts below ``min_score`` are left out, also as premises and when something
     asks for their absence. ``hard`` formulas that read as a rule give facts with score 1, the others are checked at
-    the end, and those that do not hold are among ``violations``. Weighted and learnable formulas are refused.
+    the end, and those that do not hold are among ``violations``. Learnable formulas are refused, and weighted ones but
+    for those that ``weight`` adds up.
 
     Of more than ``max_facts`` facts the best are kept: rules are applied in the order of their confidence, so that
     those of one round are exactly the best of all, with the scores that they have among all. Where a later round meets
@@ -389,13 +402,23 @@ def apply(
     ancestor_of(bob, cid) 1.0 1
     ancestor_of(ann, cid) 0.9 2
     """
-    check_parameter("aggregation", aggregation, OneOf("max", "max-plus", "noisy-or"))
-    check_parameter("min_score", min_score, SHARE)
+    rule_set = read_rule_set(rules)
+    if aggregation is None:
+        aggregation = "weight" if max_rounds == 1 and adds_weights(rule_set) else "max"
+    check_parameter("aggregation", aggregation, AGGREGATION)
+    check_parameter("min_score", min_score, Real(0) if aggregation == "weight" else SHARE)
     check_parameter("max_rounds", max_rounds, Whole(1, optional=True))
     check_parameter("max_facts", max_facts, Whole(1))
+    if aggregation == "weight":
+        if max_rounds != 1:
+            raise DataError("weights add up over the rules of one round; choose max_rounds=1, or another aggregation")
+        from rulewright.reason.weighted import WeightedRules
+
+        weighted = WeightedRules(rule_set, kb, memory_limit=memory_limit)
+        return weighted.apply(min_score=min_score, max_facts=max_facts, progress=progress)
     from rulewright.engine.duckdb import Engine
 
-    program = RuleProgram.of(rules, kb)
+    program = RuleProgram.of(rule_set, kb)
     with Engine(program.kb, memory_limit=memory_limit) as engine:
         chaining = ForwardChaining(
             program,
@@ -411,8 +434,10 @@ def apply(
         derived = split_by_predicate(program.kb, chaining.given(), aggregation, min_score=min_score)
         note = chaining.note
         if chaining.overflowed:
-            derived, how = keep_best(derived, max_facts, by_lists=aggregation == "max-plus")
-            note += f": {how}" + ("" if chaining.exact else ", so far, and their scores are lower bounds")
+            derived, lowest, is_tied = keep_best(derived, max_facts, by_lists=aggregation == "max-plus")
+            note += f": {describe_cut(derived, lowest, is_tied)}" + (
+                "" if chaining.exact else ", so far, and their scores are lower bounds"
+            )
             if chaining.exact and chaining.rules_left:
                 note += f"; {chaining.rules_left:,} less confident rules were not applied"
         elif max_rounds == 1:
@@ -423,6 +448,7 @@ def apply(
         program.sources,
         derived,
         violations,
+        numbers=program.numbers,
         rounds=chaining.rounds,
         note=note,
         exact=chaining.exact,

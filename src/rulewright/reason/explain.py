@@ -26,6 +26,7 @@ from rulewright.logic import (
     substitute,
     variables,
 )
+from rulewright.reason.inferred import Aggregation
 from rulewright.reason.instances import (
     MAX_INSTANCES,
     FactKey,
@@ -35,7 +36,7 @@ from rulewright.reason.instances import (
     is_fact,
     read_fact,
 )
-from rulewright.reason.program import RuleProgram, Rules
+from rulewright.reason.program import RuleProgram, Rules, adds_weights, read_rule_set
 from rulewright.reason.proofs import Explanation, NearMiss, Proof, Status
 
 FindInstances = Callable[[FactKey], Sequence[Instance]]
@@ -184,6 +185,7 @@ def _drop_literals(
             derivation.confidence,
             tuple(filled[position] for position in kept),
             tuple(filled[position] for position in dropped),
+            instances.program.numbers[derivation.source_index],
         )
 
 
@@ -213,6 +215,7 @@ def explain(
     *,
     k: int | None = 1,
     depth: int | None = None,
+    aggregation: Aggregation | None = None,
 ) -> Explanation:
     """Say why a fact follows from rules and facts, or why not.
 
@@ -220,6 +223,9 @@ def explain(
     the rules in it. ``depth`` is the most rules applied one after the other; with None proofs are one rule deep, and
     only where there are none the rules are chained to their fixed point. The fact is text, an atom, or a tuple
     (predicate, argument, …). Who asks more than once keeps an `Explainer`.
+
+    With ``aggregation="weight"``, which is the usual one for rules that carry weights, it says what every rule adds to
+    the score that `apply` gives the fact, and for the ``k`` strongest which facts they rest on.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -237,8 +243,28 @@ def explain(
        parent_of(bob, cid) holds
        parent_of(cid, ann) is missing
     """
-    with closing(Explainer(rules, kb)) as explainer:
-        return explainer.explain(fact, k=k, depth=depth)
+    return explain_facts(rules, kb, [fact], k=k, depth=depth, aggregation=aggregation)[0]
+
+
+def explain_facts(
+    rules: Rules,
+    kb: KnowledgeBase,
+    facts: Iterable[str | Head | Sequence[Value]],
+    *,
+    k: int | None = 1,
+    depth: int | None = None,
+    aggregation: Aggregation | None = None,
+) -> list[Explanation]:
+    """Say why each of several facts follows; see `explain`."""
+    rule_set = read_rule_set(rules)
+    if aggregation == "weight" or (aggregation is None and depth in (None, 1) and adds_weights(rule_set)):
+        check_parameter("k", k, Whole(1, optional=True))
+        from rulewright.reason.weighted import WeightedRules
+
+        with closing(WeightedRules(rule_set, kb)) as weighted:
+            return [weighted.explain(fact, k=k) for fact in facts]
+    with closing(Explainer(rule_set, kb)) as explainer:
+        return [explainer.explain(fact, k=k, depth=depth) for fact in facts]
 
 
 class Explainer:
@@ -304,6 +330,14 @@ class Explainer:
             misses = () if proofs else find_near_misses(key, instances)
             return Explanation(goal, status, tuple(proofs), critical, misses, reached, note)
 
+    def prove_once(self, fact: str | Head | Sequence[Value]) -> Proof:
+        """Return the best proof by one rule from the known facts alone, of a fact that `apply` gives in one round."""
+        _, key = read_fact(fact, self.program.kb)
+        with self._turn:
+            self._instances.rest_on_known()
+            chosen = next(search_proofs(key, 1, self._instances.find, self._confidences))
+            return self._build_proof(key, iter(chosen))
+
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         """Stop a query that runs inside after so many seconds, with an error that says so."""
         return self._instances.engine.time_limit(seconds)
@@ -348,6 +382,7 @@ class Explainer:
             derivation.source_index,
             tuple(premises),
             tuple(conditions),
+            number=self.program.numbers[derivation.source_index],
         )
 
     def close(self) -> None:

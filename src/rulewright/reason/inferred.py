@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.checks import OneOf
 from rulewright.data import FactTable, KnowledgeBase, Value
 from rulewright.data.facts import group_by_signature
 from rulewright.data.index import expand_ranges, range_bounds
@@ -18,18 +19,23 @@ from rulewright.engine.sql import Column, argument_columns
 from rulewright.logic import RuleSet, WeightedFormula, quote
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
-Aggregation = Literal["max", "max-plus", "noisy-or", "weight"]
+Aggregation = Literal["max-plus", "max", "noisy-or", "weight"]
+AGGREGATION = OneOf("max-plus", "max", "noisy-or", "weight")
 
 
 @dataclass(frozen=True)
 class InferredFact:
-    """A new fact, its score, the statements that gave it, and the round in which it was first given."""
+    """A new fact, its score, the statements that gave it, and the round in which it was first given.
+
+    ``numbers`` are those of the statements in their file, from 1.
+    """
 
     predicate: str
     args: tuple[Value, ...]
     score: float
     rules: tuple[Source, ...]
     round: int = 1
+    numbers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         args = ", ".join(quote(arg) if isinstance(arg, str) else repr(arg) for arg in self.args)
@@ -169,25 +175,35 @@ def split_by_predicate(
     return {name: facts for name, facts in derived.items() if len(facts.scores)}
 
 
+Part = TypeVar("Part")
+
+
 def keep_best(
-    derived: dict[str, InferredColumns], max_facts: int, *, by_lists: bool
-) -> tuple[dict[str, InferredColumns], str]:
-    """Keep the best facts; return them with words that say which these are."""
+    derived: dict[Part, InferredColumns], max_facts: int, *, by_lists: bool
+) -> tuple[dict[Part, InferredColumns], float, bool]:
+    """Keep the best facts; return them, their lowest score, and whether equally good ones were left out."""
     bounds = range_bounds([len(facts.scores) for facts in derived.values()])
+    if bounds[-1] == 0:
+        return {}, 0.0, False
     rank = rank_facts([*derived.values()], by_lists=by_lists)
-    scores = np.concatenate([facts.scores for facts in derived.values()] or [np.empty(0)])
     order = np.argsort(rank, kind="stable")
-    if len(order) == 0:
-        return derived, "none has a score that high"
-    lowest = order[:max_facts][-1]
-    how = f"the best {min(len(order), max_facts):,} are kept, down to a score of {scores[lowest]:.3g}"
-    if len(order) > max_facts and rank[order[max_facts]] == rank[lowest]:
-        how += ", and of equally good ones some are left out"
+    last = order[:max_facts][-1]
+    is_tied = len(order) > max_facts and bool(rank[order[max_facts]] == rank[last])
     keep = np.zeros(len(rank), dtype=bool)
     keep[order[:max_facts]] = True
     parts = np.split(keep, bounds[1:-1])
-    kept = {name: facts.select(part) for (name, facts), part in zip(derived.items(), parts, strict=True)}
-    return {name: facts for name, facts in kept.items() if len(facts.scores)}, how
+    kept = {part: facts.select(chosen) for (part, facts), chosen in zip(derived.items(), parts, strict=True)}
+    lowest = np.concatenate([facts.scores for facts in derived.values()])[last]
+    return {part: facts for part, facts in kept.items() if len(facts.scores)}, float(lowest), is_tied
+
+
+def describe_cut(kept: Mapping[Part, InferredColumns], lowest: float, is_tied: bool) -> str:
+    """Say in words what was kept."""
+    count = sum(len(facts.scores) for facts in kept.values())
+    if not count:
+        return "none has a score that high"
+    ties = ", and of equally good ones some are left out" if is_tied else ""
+    return f"the best {count:,} are kept, down to a score of {lowest:.3g}{ties}"
 
 
 class Inferred(Sequence[InferredFact]):
@@ -204,6 +220,7 @@ class Inferred(Sequence[InferredFact]):
         derived: dict[str, InferredColumns],
         violations: Sequence[Violation] = (),
         *,
+        numbers: Sequence[int] | None = None,
         rounds: int = 1,
         note: str = "",
         exact: bool = True,
@@ -212,6 +229,7 @@ class Inferred(Sequence[InferredFact]):
     ) -> None:
         self.kb = kb
         self.sources = tuple(sources)
+        self.numbers = tuple(range(1, len(self.sources) + 1)) if numbers is None else tuple(numbers)
         self.violations = tuple(violations)
         self.rounds, self.note, self.exact = rounds, note, exact
         self._by_lists = by_lists
@@ -245,8 +263,8 @@ class Inferred(Sequence[InferredFact]):
         facts = self.derived[name]
         args = self.kb.label_rows(name, [column[row : row + 1] for column in facts.columns])[0]
         sources = facts.source_indices[facts.source_bounds[row] : facts.source_bounds[row + 1]]
-        rules = tuple(self.sources[index] for index in sources)
-        return InferredFact(name, args, float(facts.scores[row]), rules, int(facts.rounds[row]))
+        rules, numbers = (tuple(values[index] for index in sources) for values in (self.sources, self.numbers))
+        return InferredFact(name, args, float(facts.scores[row]), rules, int(facts.rounds[row]), numbers)
 
     def columns(self, name: str) -> tuple[tuple[Column, ...], npt.NDArray[np.float64]]:
         """Return the new facts of a predicate as columns of indices, and their scores."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from rulewright.checks import read_memory_limit
 from rulewright.data import KnowledgeBase, Value, signature
 from rulewright.engine.batches import Derivation, FactIndex, RuleBatch, batch_derivations, join_by_index
 from rulewright.engine.sql import Column, Join, argument_columns, check_arguments, positive_atoms, table_name
-from rulewright.errors import DataError, unknown_name
+from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.logic import (
     NUMBER_TYPE,
     Atom,
@@ -39,9 +40,15 @@ FactKey: TypeAlias = tuple[float, ...]
 def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> tuple[Head, FactKey]:
     """Read a ground fact given as text, as an atom, or as a tuple (predicate, argument, …[, class]); add its key.
 
+    Text is an atom, in which known names need no quotes, or what `apply` writes: a line of TSV, an object of JSON.
+
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "Bob B")])
     >>> print(*read_fact(("parent_of", "ann", "Bob B"), kb), *read_fact("parent_of(ann, ann)", kb))
     parent_of(ann, 'Bob B') (0, 0, 1) parent_of(ann, ann) (0, 0, 0)
+    >>> print(read_fact("parent_of(ann, Bob B)", kb)[0], read_fact("ann\\tparent_of\\tBob B\\t0.9\\t3", kb)[0])
+    parent_of(ann, 'Bob B') parent_of(ann, 'Bob B')
+    >>> print(read_fact('{"predicate": "parent_of", "args": ["ann", "Bob B"], "score": 0.9}', kb)[0])
+    parent_of(ann, 'Bob B')
     >>> read_fact("parent_of(ann, X)", kb)
     Traceback (most recent call last):
     ...
@@ -49,11 +56,8 @@ def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> tuple[He
     """
     head: Head
     if isinstance(fact, str):
-        formula = parse_formula(fact)
-        if not isinstance(formula, Atom | Membership):
-            raise DataError(f"expected a fact such as parent_of(ann, bob), got {fact}")
-        head = formula
-    elif isinstance(fact, Atom | Membership):
+        fact = _read_text(fact, kb)
+    if isinstance(fact, Atom | Membership):
         head = fact
     else:
         name, *values = fact
@@ -82,6 +86,60 @@ def read_fact(fact: str | Head | Sequence[Value], kb: KnowledgeBase) -> tuple[He
             raise unknown_name(f"class of {declaration.name}", head.classes[0], classes)
         key.append(classes.index(head.classes[0]))
     return head, tuple(key)
+
+
+def _read_text(text: str, kb: KnowledgeBase) -> Head | Sequence[Value]:
+    """Read the text of a fact: a line of TSV, an object of JSON, or an atom."""
+    if "\t" in text.strip():
+        first, predicate, second, *_ = [*text.strip().split("\t"), "", ""]
+        is_number = predicate in kb.predicates and kb.predicate(predicate).types[-1] == NUMBER_TYPE
+        return (predicate, first, _read_number(second, text) if is_number else second)
+    if text.lstrip().startswith("{"):
+        try:
+            record = json.loads(text)
+            return (str(record["predicate"]), *record["args"], *(record[key] for key in ("class",) if key in record))
+        except (ValueError, KeyError, TypeError):
+            message = 'expected an object such as {"predicate": "parent_of", "args": ["ann", "bob"]}'
+            raise DataError(f"{message}, got {text}") from None
+    try:
+        formula = parse_formula(text.strip().removesuffix("."))
+    except ParseError:
+        unquoted = _read_unquoted(text, kb)
+        if unquoted is None:
+            raise
+        return unquoted
+    if not isinstance(formula, Atom | Membership):
+        raise DataError(f"expected a fact such as parent_of(ann, bob), got {text}")
+    has_variables = any(isinstance(term, Variable) for term in formula.args)
+    return (_read_unquoted(text, kb) if has_variables else None) or formula
+
+
+def _read_unquoted(text: str, kb: KnowledgeBase) -> Atom | None:
+    """Read an atom whose names may stand without quotes, where all of them are known."""
+    name, _, inside = text.strip().removesuffix(".").partition("(")
+    name = name.strip()
+    if name not in kb.predicates or not inside.endswith(")"):
+        return None
+    inside, types = inside.removesuffix(")"), kb.predicate(name).types
+    splits = [inside.split(",")]
+    if len(types) == 2:  # a name may have a comma in it
+        commas = [position for position, letter in enumerate(inside) if letter == ","]
+        splits = [[inside[:comma], inside[comma + 1 :]] for comma in commas]
+    for parts in [[inside]] if len(types) == 1 else splits:
+        names = [part.strip() for part in parts]
+        if len(names) == len(types) and all(
+            type_name != NUMBER_TYPE and kb.domains[type_name].find(label) is not None
+            for label, type_name in zip(names, types, strict=True)
+        ):
+            return Atom(name, tuple(map(Symbol, names)))
+    return None
+
+
+def _read_number(text: str, line: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f"{text} in {line} must be a number") from None
 
 
 def is_fact(key: FactKey, kb: KnowledgeBase, *, truth: bool = True) -> bool:
@@ -210,6 +268,10 @@ class InstanceFinder:
         if needs.absence and chained.note:
             return 0, f"what must be absent cannot be settled: {chained.note}"
         return (chained.rounds + 1 if depth is None else depth), chained.note
+
+    def rest_on_known(self) -> None:
+        """Look for instances over the known facts alone; what must be absent is absent from these."""
+        self._uses_chained = False
 
     def _chain(self, needs: _Needs, max_rounds: int | None) -> _ChainedFacts:
         kb = self.program.kb

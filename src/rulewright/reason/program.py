@@ -11,13 +11,17 @@ from rulewright.engine.sql import positive_atoms
 from rulewright.errors import DataError, unknown_name
 from rulewright.logic import (
     NUMBER_TYPE,
+    Atom,
     Comparison,
+    Implies,
     Literal,
     Membership,
+    Not,
     Number,
     PredicateDeclaration,
     Rule,
     RuleSet,
+    Statement,
     Template,
     Variable,
     WeightedFormula,
@@ -32,6 +36,40 @@ Rules = RuleSet | Rule | Iterable[Rule]
 def read_rule_set(rules: Rules) -> RuleSet:
     """Return rules as a rule set."""
     return rules if isinstance(rules, RuleSet) else RuleSet([rules] if isinstance(rules, Rule) else rules)
+
+
+def is_completion_formula(statement: Statement) -> bool:
+    """Return whether a soft formula is one that completion learners write: ``w body => !r(X, Y)`` or ``w r(X, c)``."""
+    if not isinstance(statement, WeightedFormula) or statement.kind != "soft":
+        return False
+    match statement.formula:
+        case Implies(_, Not(Atom())) | Atom():
+            return True
+    return False
+
+
+def adds_weights(rules: RuleSet) -> bool:
+    """Return whether rules are to be added up by their weights: completion rules, that conclude relations alone.
+
+    >>> from rulewright import parse_rules
+    >>> adds_weights(parse_rules("0.9 :: r(X, Y) :- q(X, Y). @{weight: 1.5} 0.2 s(X, Y) => !r(X, Y)."))
+    True
+    >>> adds_weights(parse_rules("0.9 :: r(X, Y) :- q(X, Y).")), adds_weights(parse_rules("2 p(X) => q(X)."))
+    (False, False)
+    """
+    is_weighted = False
+    for statement in rules:
+        if isinstance(statement, Template):
+            return False
+        if isinstance(statement, Rule):
+            is_weighted |= "weight" in statement.annotations or "weight_inverse" in statement.annotations
+            if not isinstance(statement.head, Atom) or len(statement.head.args) != 2:
+                return False
+        elif is_completion_formula(statement):
+            is_weighted = True
+        elif statement.kind != "hard":
+            return False
+    return is_weighted
 
 
 @dataclass(frozen=True)
@@ -50,6 +88,8 @@ class RuleProgram:
     sources: tuple[Source, ...]
     derivations: tuple[Derivation, ...]
     constraints: tuple[IntegrityConstraint, ...]
+    numbers: tuple[int, ...]
+    """The number of each source in the rule file."""
 
     @classmethod
     def of(cls, rules: Rules, kb: KnowledgeBase) -> RuleProgram:
@@ -71,7 +111,7 @@ class RuleProgram:
             if isinstance(derivation.head, Membership) and len(derivation.head.classes) != 1:
                 raise DataError(f"a head with several classes says not which holds: {derivation.source}")
         declared = add_new_predicates(kb, rule_set, derivations)
-        return cls(declared, tuple(sources), tuple(derivations), tuple(constraints))
+        return cls(declared, tuple(sources), tuple(derivations), tuple(constraints), rule_set.numbers)
 
 
 def read_formula(
@@ -83,7 +123,8 @@ def read_formula(
     """Read a hard formula clause by clause: one positive atom is a rule's head, otherwise it is a constraint."""
     if statement.kind != "hard":
         how = "its weight is not known" if statement.kind == "learn" else "a weight is no score"
-        raise DataError(f"apply takes rules and hard formulas, and {how}; use a LogicLayer for: {statement}")
+        way_out = "use a LogicLayer" if statement.kind == "learn" else "use a LogicLayer, or aggregation='weight',"
+        raise DataError(f"apply takes rules and hard formulas, and {how}; {way_out} for: {statement}")
     for clause in cnf(statement.formula):
         heads = positive_atoms(clause.literals)
         head = heads[0] if len(heads) == 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Literal
@@ -16,9 +17,11 @@ Status = Literal["known", "inferred", "false", "unknown"]
 class Proof:
     """A fact, and below it what it follows from: a tree whose leaves are known facts.
 
-    ``source`` is the statement applied last and ``rule_index`` its position in the rule set; a known fact has neither.
+    ``source`` is the statement applied last, ``rule_index`` its position in the rule set and ``number`` that in its
+    file, from 1; a known fact has none of them.
     ``premises`` prove the positive atoms of its body; ``conditions`` are its comparisons and the facts that must be
-    absent. ``score = confidence × Π premises' scores``, 1 for a known fact.
+    absent. ``score = confidence × Π premises' scores``, 1 for a known fact. Where rules add up by weights, it is what
+    the statement adds: ``weight × truth``.
     """
 
     fact: Head
@@ -27,6 +30,9 @@ class Proof:
     rule_index: int | None = None
     premises: tuple[Proof, ...] = ()
     conditions: tuple[Formula, ...] = ()
+    weight: float | None = None
+    truth: float | None = None
+    number: int | None = None
 
     @property
     def depth(self) -> int:
@@ -45,10 +51,12 @@ class Proof:
         if self.source is not None:
             tree |= {
                 "rule": str(self.source),
-                "number": self.rule_index,
+                "number": self.number,
                 "premises": [premise.as_dict() for premise in self.premises],
                 "conditions": list(map(str, self.conditions)),
             }
+        if self.weight is not None:
+            tree |= {"weight": self.weight, "truth": self.truth}
         return tree
 
     def svg(self) -> str:
@@ -64,10 +72,26 @@ class Proof:
             return f"{self.fact}  known"
         lines = [f"{self.fact}  {self.score:.3g}", f"└─ by {rule_text(self.source)}"]
         blocks = [*map(str, self.premises), *map(condition_text, self.conditions)]
-        for position, block in enumerate(blocks, start=1):
-            branch, edge = ("└─", "  ") if position == len(blocks) else ("├─", "│ ")
-            lines.append(f"   {branch} " + block.replace("\n", f"\n   {edge} "))
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"   {line}" for line in _branch(blocks))])
+
+    def _contribution_text(self) -> str:
+        """Write what the statement adds to a score, and below it what that rests on."""
+        assert self.source is not None
+        truth = "" if self.truth in (None, 1.0) else f"  ({self.weight:.3g} × {self.truth:.3g})"
+        blocks = [*map(str, self.premises), *map(condition_text, self.conditions)]
+        return "\n".join([f"{self.score:+.3g} by {rule_text(self.source)}{truth}", *_branch(blocks)])
+
+
+def _branch(blocks: Sequence[str]) -> list[str]:
+    """Write texts as the branches of a tree, line by line."""
+    lines: list[str] = []
+    for position, block in enumerate(blocks, start=1):
+        branch, edge = ("└─", "  ") if position == len(blocks) else ("├─", "│ ")
+        lines += f"{branch} {block}".replace("\n", f"\n{edge} ").split("\n")
+    return lines
+
+
+_MOST_SHOWN = 20  # of the statements that add to a score, in a text
 
 
 @dataclass(frozen=True)
@@ -83,12 +107,13 @@ class NearMiss:
     score: float
     held: tuple[Formula, ...]
     missing: tuple[Formula, ...]
+    number: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {
             "rule": str(self.source),
-            "number": self.rule_index,
+            "number": self.number,
             "score": self.score,
             "held": list(map(str, self.held)),
             "missing": list(map(str, self.missing)),
@@ -107,7 +132,8 @@ class Explanation:
 
     ``proofs`` come best first, and a known fact's first proof is the fact itself. ``critical`` are the known facts that
     every proof up to ``depth`` rests on: without any one of them none is left. Where there is no proof, ``why_not`` has
-    the nearest rules. ``note`` says which bound was met, if one was.
+    the nearest rules. ``note`` says which bound was met, if one was. Where rules add up by weights, each proof is what
+    one statement adds, for or against, the strongest first, and ``total`` is their sum.
     """
 
     fact: Head
@@ -117,10 +143,13 @@ class Explanation:
     why_not: tuple[NearMiss, ...]
     depth: int
     note: str = ""
+    total: float | None = None
 
     @property
     def score(self) -> float:
-        """The score of the best proof, 0 where there is none."""
+        """The score of the best proof, 0 where there is none; or the total, where rules add up."""
+        if self.total is not None:
+            return self.total
         return self.proofs[0].score if self.proofs else 0.0
 
     @property
@@ -153,14 +182,27 @@ class Explanation:
         if not self.proofs or self.status == "false":
             how = "is observed to be false" if self.status == "false" else "does not follow"
             parts.append(f"{self.fact} {how}")
-        parts += map(str, self.proofs)
+        if self.total is None:
+            parts += map(str, self.proofs)
+        elif self.proofs:
+            parts += self._write_sum(self.total)
         if self.critical:
             parts.append("rests on " + ", ".join(map(str, self.critical)))
         if self.why_not:
             parts += ["nearest:", *map(str, self.why_not)]
+        elif not self.proofs and self.total is not None:
+            parts.append("no rule speaks for it or against it")
         elif not self.proofs:
             parts.append(f"no rule concludes {self.fact.predicate}")
         return "\n".join([*parts, *([f"({self.note})"] if self.note else [])])
+
+    def _write_sum(self, total: float) -> list[str]:
+        known = "  known; by rules" if self.status == "known" else ""
+        shown, others = self.proofs[:_MOST_SHOWN], self.proofs[_MOST_SHOWN:]
+        blocks = [proof._contribution_text() for proof in shown]
+        if others:
+            blocks.append(f"{sum(proof.score for proof in others):+.3g} by {len(others):,} more")
+        return [f"{self.fact}{known}  {total:.3g}, the sum of", *_branch(blocks)]
 
 
 def fact_dict(fact: Head) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from rulewright.data.index import Ids, match_sorted, positions_within
 from rulewright.engine.walks import Evidence, Graph, RuleTable, find_relation
 from rulewright.evaluate.ranking import count_rivals
 from rulewright.logic import encode_step, is_inverse
+from rulewright.reason.inferred import AGGREGATION, Aggregation
 from rulewright.reason.program import Rules, read_rule_set
 from rulewright.reason.rule_rows import (
-    AGGREGATION,
-    Aggregation,
     choose_aggregation,
     declare_predicates,
     find_conclusions,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.checks import OneOf
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.facts import distinct_rows
 from rulewright.data.index import Ids
@@ -36,11 +35,10 @@ from rulewright.logic import (
     mirror_path,
 )
 from rulewright.logic import Literal as LogicLiteral
+from rulewright.reason.inferred import Aggregation
 from rulewright.reason.program import add_new_predicates, read_formula
 
 Scores = npt.NDArray[np.float64]
-Aggregation = Literal["max-plus", "max", "noisy-or", "weight"]
-AGGREGATION = OneOf("max-plus", "max", "noisy-or", "weight")
 
 
 def choose_aggregation(rules: RuleSet) -> Aggregation:
@@ -127,8 +125,8 @@ class RowReader:
         name = str(head.predicate)
         if not isinstance(head, Atom) or signature(self.kb.predicate(name)) != "ee":
             return
-        ways = str(statement.annotations.get("ways", "once")) if self.weighted else ""
-        if self.weighted and ways not in WAYS:
+        ways = str(statement.annotations.get("ways", "")) if self.weighted else ""  # none: as the others of its head
+        if ways and ways not in WAYS:
             raise DataError(f"ways must be one of {', '.join(WAYS)}, got {ways!r}: {statement}")
         walk = self._read_walk(head, alternatives[0]) if len(alternatives) == 1 else None
         if walk is None:

@@ -24,7 +24,15 @@ from rulewright.engine.indexed import IndexedRules, RuleInstances, Scores, State
 from rulewright.engine.sql import argument_columns
 from rulewright.errors import DataError
 from rulewright.logic import Comparison, Number, Variable, variables
-from rulewright.reason.inferred import Application, Inferred, InferredColumns, Violation, combine_rules, keep_best
+from rulewright.reason.inferred import (
+    Application,
+    Inferred,
+    InferredColumns,
+    Violation,
+    combine_rules,
+    describe_cut,
+    keep_best,
+)
 from rulewright.reason.program import IntegrityConstraint, RuleProgram, find_strata
 
 Facts = tuple[Ids, ...]
@@ -717,20 +725,21 @@ def _report(
 
     def collect(kb: KnowledgeBase, parts: dict[str, InferredColumns]) -> Inferred:
         filled = {name: facts for name, facts in parts.items() if len(facts.scores)}
-        return Inferred(kb, program.sources, filled, by_lists=by_lists)
+        return Inferred(kb, program.sources, filled, numbers=program.numbers, by_lists=by_lists)
 
     whole = collect(program.kb, derived)
     note = "every rule was applied once; a further round may give more" if may_go_on and len(whole) else ""
     violations = _find_violations(program, whole)
     kept, is_cut = whole.derived, len(whole) > application.max_facts
     if is_cut:
-        kept, how = keep_best(kept, application.max_facts, by_lists=by_lists)
-        note = f"stopped at max_facts={application.max_facts:,}: {how}"
+        kept, lowest, is_tied = keep_best(kept, application.max_facts, by_lists=by_lists)
+        note = f"stopped at max_facts={application.max_facts:,}: {describe_cut(kept, lowest, is_tied)}"
     inferred = Inferred(
         program.kb,
         program.sources,
         kept,
         violations,
+        numbers=program.numbers,
         rounds=max([0, *(int(facts.rounds.max()) for facts in kept.values())]),
         note=note,
         by_lists=by_lists,

@@ -77,7 +77,7 @@ class Inference:
     def _infer(self, rules: RuleSet, version: int) -> Consequences:
         applied = rules.filter(is_applied)
         try:
-            inferred = apply(applied, self._kb, max_rounds=self._rounds, max_facts=MAX_FACTS)
+            inferred = apply(applied, self._kb, aggregation="max", max_rounds=self._rounds, max_facts=MAX_FACTS)
             explainer = Explainer(applied, self._kb)
         except RulewrightError as error:
             return Consequences(version, FactLookup(self._kb, {}), error=str(error))

@@ -18,15 +18,13 @@ from rulewright.files import read_text, write_text
 from rulewright.io import read_rules
 from rulewright.io.formats import detect_rule_format
 from rulewright.logic import Rule, RuleSet, Statement, parse_rules, parse_statement
-from rulewright.logic.parser import split_statements
+from rulewright.logic.parser import OFF, split_statements
 from rulewright.logic.ruleset import Usage
+from rulewright.logic.switched_off import cut_comments
 
-OFF = "%off "
 STATISTICS = ("support", "body", "pairs", "pca", "pca_body", "coverage")
 """Annotations that count facts: they say nothing of a rule that was changed since."""
 
-_OFF_BLOCK = re.compile(rf"^(?:{OFF}[^\n]*(?:\n|\Z))+", re.MULTILINE)
-_MOST_LINES = 30  # of a statement that is switched off and stands among other comments
 _DECLARATION = re.compile(r"(predicate|closed)\s")
 
 
@@ -225,47 +223,9 @@ def _cut_text(text: str, rules: RuleSet) -> Iterator[str | Entry]:
 
 
 def _cut_comments(text: str) -> Iterator[str | Entry]:
-    """Find the statements that are switched off among comments; what cannot be read stays a comment."""
-    position = 0
-    for block in _OFF_BLOCK.finditer(text):
-        yield text[position : block.start()]
-        yield from _read_off_lines([line.removeprefix(OFF) for line in block.group().splitlines()])
-        position = block.end()
-    if position < len(text):
-        yield text[position:]
-
-
-def _read_off_lines(lines: Sequence[str]) -> Iterator[str | Entry]:
-    """Read the fewest lines that make a statement, all at once where that is possible, and go on behind them."""
-    start = 0
-    while start < len(lines):
-        for end in (len(lines), *range(start + 1, min(start + _MOST_LINES, len(lines)) + 1)):
-            pieces = _read_off_block("\n".join(lines[start:end]))
-            if pieces:
-                yield from pieces
-                start = end
-                break
-        else:
-            yield f"{OFF}{lines[start]}\n"
-            start += 1
-
-
-def _read_off_block(block: str) -> list[str | Entry]:
-    """Read statements that were switched off, with the comments behind each; nothing where that is not all."""
-    try:
-        statements = parse_rules(block).statements
-    except DataError:
-        return []
-    spans = [*split_statements(block)]
-    if len(spans) != len(statements) or (spans and block[: spans[0][0]].strip()):
-        return []
-    pieces: list[str | Entry] = []
-    next_starts = [*(begin for begin, _ in spans[1:]), len(block)]
-    for (begin, end), next_start, statement in zip(spans, next_starts, statements, strict=True):
-        pieces.append(Entry(0, statement, False, block[begin:end]))
-        first, *others = block[end:next_start].rstrip().split("\n")
-        pieces.append("".join([first, "\n", *(f"{OFF}{line}\n" for line in others)]))
-    return pieces
+    """Cut comments into statements that are switched off and what stands between them."""
+    for piece in cut_comments(text):
+        yield piece if isinstance(piece, str) else Entry(0, piece.statement, False, piece.source)
 
 
 def is_applied(statement: Statement) -> bool:

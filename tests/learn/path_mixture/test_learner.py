@@ -88,8 +88,11 @@ def test_directions_share_what_they_learned(tmp_path):
     alone, shared = PathMixture(**options).fit(kb), PathMixture(**options, shared=0.5).fit(kb)
     everyone = np.arange(kb.n_entities)
     ahead, back = (alone.scores("uncle", everyone, inverse=inverse) for inverse in (False, True))
-    np.testing.assert_allclose(shared.scores("uncle", everyone), ahead + 0.5 * back.T, atol=1e-9)
-    np.testing.assert_allclose(shared.scores("uncle", everyone, inverse=True), back + 0.5 * ahead.T, atol=1e-9)
+    # weights have three significant digits, before they are shared and after
+    np.testing.assert_allclose(shared.scores("uncle", everyone), ahead + 0.5 * back.T, rtol=0.01, atol=0.01)
+    np.testing.assert_allclose(
+        shared.scores("uncle", everyone, inverse=True), back + 0.5 * ahead.T, rtol=0.01, atol=0.01
+    )
     assert RuleRanker.of(shared.rules_, kb, aggregation="weight").answers("uncle", "child9", 1)[0][0] == "uncle9"
     with pytest.raises(DataError, match=r"shared must lie in \[0, 1\]"):
         PathMixture(shared=2.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path as FilePath
@@ -200,7 +201,11 @@ class PathMixture(Learner):
                 learned[step] = target
             if self.progress is not None:
                 self.progress(f"learning {name}", done, len(queries))
-        self.learned_ = share_weights(learned, self.shared) if self.shared else learned
+        learned = share_weights(learned, self.shared) if self.shared else learned
+        # A file shows three digits of a weight; so that it says what was learned, no more are kept
+        self.learned_ = {
+            step: replace(target, weights=round_figures(target.weights)) for step, target in learned.items()
+        }
         self.ranker_ = RuleRanker(kb, {step: (target.table, target.weights) for step, target in self.learned_.items()})
         self.note_ = describe_time_limit(self.time_limit, f"{list_names(left_out)} had none" if left_out else "")
         self._kb = kb
@@ -224,6 +229,15 @@ def _mirror_given_paths(kb: KnowledgeBase, paths: Mapping[str, Sequence[Path]]) 
         step = encode_step(find_relation(kb, name))
         by_step[step], by_step[invert_step(step)] = tuple(given), tuple(map(mirror_path, given))
     return by_step
+
+
+def round_figures(values: Floats) -> Floats:
+    """Round to three significant digits.
+
+    >>> round_figures(np.array([0.123456, -12.3456, 0.0])).tolist()
+    [0.123, -12.3, 0.0]
+    """
+    return np.array([float(f"{value:.3g}") for value in values.tolist()])
 
 
 def share_weights(learned: Mapping[int, Target], share: float) -> dict[int, Target]:
@@ -379,7 +393,9 @@ def _write_rule(
         head_args = (x, constant) if rule.form == RuleForm.ANSWER else (constant, x)
         last = Variable("Z") if rule.end == ANY_ENTITY else Symbol(labels[rule.end])
     head = Atom(relations[rule.relation], head_args)
-    shown: dict[str, object] = {name: int(value) if value == int(value) else value for name, value in entry.items()}
+    shown: dict[str, object] = {
+        name: int(value) if value == int(value) else float(f"{value:.3g}") for name, value in entry.items()
+    }
     if rule.form == RuleForm.CLOSED and ways != "once":
         shown["ways"] = ways
     annotations = Annotations(shown)
@@ -391,4 +407,5 @@ def _write_rule(
     if not body:
         formula = head if rule.form != RuleForm.CLOSED else Implies(Comparison("=", x, y), head)
         return WeightedFormula(formula, "soft", _heaviest(entry), annotations)
-    return Rule(head, body, min(1.0, entry["support"] / (entry["body"] + DOUBT)), annotations)
+    confidence = min(1.0, entry["support"] / (entry["body"] + DOUBT))
+    return Rule(head, body, float(f"{confidence:.3g}"), annotations)

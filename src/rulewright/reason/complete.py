@@ -1,0 +1,137 @@
+"""Completing a graph: the best new facts of all, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from rulewright.checks import Names, Progress, Whole, check_parameter
+from rulewright.data import KnowledgeBase
+from rulewright.errors import unknown_name
+from rulewright.logic import RuleSet
+from rulewright.reason.apply import apply
+from rulewright.reason.explain import Explainer
+from rulewright.reason.inferred import AGGREGATION, Aggregation, Inferred, InferredFact
+from rulewright.reason.program import Rules, adds_weights, read_rule_set
+from rulewright.reason.proofs import Proof
+from rulewright.tables import FrameLibrary, build_frame, html_table
+
+
+@dataclass(frozen=True)
+class NewLink:
+    """A new fact with its score, and the reason: its best proof, or what the strongest rule adds to its score."""
+
+    fact: InferredFact
+    reason: Proof
+
+    @property
+    def score(self) -> float:
+        """The score of the fact."""
+        return self.fact.score
+
+    def __str__(self) -> str:
+        return f"{self.fact}  {self.score:.3g}"
+
+
+class Completion(Sequence[NewLink]):
+    """The best new facts of a graph, best first; see `complete`. ``note`` says what was left out."""
+
+    def __init__(self, links: Sequence[NewLink], inferred: Inferred, aggregation: Aggregation) -> None:
+        self._links, self.inferred, self.aggregation = tuple(links), inferred, aggregation
+        self.note = inferred.note
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._links[index]
+
+    def __iter__(self) -> Iterator[NewLink]:
+        return iter(self._links)
+
+    def to_frame(self, library: FrameLibrary | None = None) -> Any:
+        """Return the facts as a data frame of pandas or Polars: fact, predicate, score, rule, premises."""
+        columns: dict[str, list[Any]] = {
+            "fact": [str(link.fact) for link in self],
+            "predicate": [link.fact.predicate for link in self],
+            "score": [link.score for link in self],
+            "rule": [str(link.reason.source) for link in self],
+            "premises": [", ".join(map(str, link.reason.leaves())) for link in self],
+        }
+        return build_frame(columns, library)
+
+    def _repr_html_(self) -> str:
+        rows = ((link.score, link.fact, link.reason.source, ", ".join(map(str, link.reason.leaves()))) for link in self)
+        return html_table(["score", "new fact", "by", "since"], rows, caption=repr(self))
+
+    def __repr__(self) -> str:
+        return f"Completion({len(self):,} new facts by {self.aggregation})"
+
+
+def complete(
+    rules: Rules,
+    kb: KnowledgeBase,
+    *,
+    count: int = 100,
+    predicates: Collection[str] | None = None,
+    aggregation: Aggregation | None = None,
+    memory_limit: int | str | None = None,
+    progress: Progress | None = None,
+) -> Completion:
+    """Return the ``count`` best new facts of the whole graph, or of some predicates, each with its reason.
+
+    Rules are applied once to the known facts, and facts ordered as ``aggregation`` says (`apply`): ``max-plus``, by the
+    most confident rule for each, of equals by the second most confident, and so on, or ``weight``, by the sum of
+    weights. None chooses ``weight`` for rules that carry weights, and else ``max-plus``. No other fact would come
+    before one of these; which of equally good ones are left out is said in ``note``.
+
+    >>> from rulewright.logic import parse_rules
+    >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
+    >>> rules = parse_rules('''
+    ...     0.9 :: grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).
+    ...     0.3 :: knows(X, Y) :- parent_of(X, Y).
+    ... ''')
+    >>> for link in complete(rules, kb, count=1):
+    ...     print(link.score, link.reason)
+    0.9 grandparent_of(ann, cid)  0.9
+    └─ by 0.9 :: grandparent_of(X, Z) :- parent_of(X, Y), parent_of(Y, Z).
+       ├─ parent_of(ann, bob)  known
+       └─ parent_of(bob, cid)  known
+    """
+    check_parameter("count", count, Whole(1))
+    check_parameter("predicates", predicates, Names())
+    rule_set = read_rule_set(rules)
+    aggregation = aggregation or ("weight" if adds_weights(rule_set) else "max-plus")
+    check_parameter("aggregation", aggregation, AGGREGATION)
+    if predicates is not None:
+        rule_set = choose_heads(rule_set, kb, predicates)
+    inferred = apply(
+        rule_set, kb, aggregation=aggregation, max_facts=count, memory_limit=memory_limit, progress=progress
+    )
+    facts = [((fact.predicate, *fact.args), fact) for fact in inferred]
+    links: list[NewLink] = []
+    if aggregation == "weight":
+        from rulewright.reason.weighted import WeightedRules
+
+        with closing(WeightedRules(rule_set, kb)) as weighted:
+            links = [NewLink(fact, weighted.find_reason(key)) for key, fact in facts]
+    else:
+        with closing(Explainer(rule_set, kb, memory_limit=memory_limit)) as explainer:
+            for done, (key, fact) in enumerate(facts):
+                if progress is not None:
+                    progress("looking for reasons", done, len(facts))
+                links.append(NewLink(fact, explainer.prove_once(key)))
+    return Completion(links, inferred, aggregation)
+
+
+def choose_heads(rules: RuleSet, kb: KnowledgeBase, predicates: Collection[str]) -> RuleSet:
+    """Return the statements that conclude one of some predicates, or speak against it."""
+    from rulewright.reason.rule_rows import find_conclusions
+
+    known = {*kb.predicates, *rules.arities}
+    for name in predicates:
+        if name not in known:
+            raise unknown_name("predicate", name, known)
+    return rules.filter(lambda statement: bool(find_conclusions(statement) & set(predicates)))
