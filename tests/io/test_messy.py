@@ -175,6 +175,8 @@ def test_standard_input_is_called_so(monkeypatch):
         ("#subject,predicate,object", "head,relation,tail"),
         ("doc,s,p,o", "world,head,relation,tail"),
         ("head_id,head_label,relation,tail_id,tail_label", "head,_,relation,tail,_"),
+        ("s,p,o", "head,relation,tail"),
+        ("s,r,t", None),
         ("head,head,relation,tail", None),
         ("source,target,weight", None),
         ("ann,parent_of,bob", None),

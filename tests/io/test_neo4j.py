@@ -45,6 +45,11 @@ def test_a_node_without_facts_is_an_entity(tmp_path):
     assert kb.notes == ("KNOWS.csv: no column is :TYPE; the relation is called KNOWS",)
 
 
+def test_other_files_beside_one_are_named(tmp_path):
+    kb = read_facts(write(tmp_path, nodes=":ID\nann\n", links=":START_ID,:END_ID,:TYPE\nann,cid,KNOWS\n") / "links.csv")
+    assert kb.notes == ("not read, beside links.csv: nodes.csv; name the folder to read all",)
+
+
 def test_a_property_gives_way_to_a_label(tmp_path):
     kb = read_facts(
         write(tmp_path, nodes=":ID,Person:int,KNOWS,:LABEL\nann,3,x,Person\n", k=":START_ID,:END_ID,:TYPE\na,b,KNOWS\n")

@@ -66,6 +66,9 @@ def read_header(fields: Sequence[str]) -> tuple[str, ...] | None:
     if not ranks.keys() >= set(FACT_ROLES):
         return None
     best = {by_rank[min(by_rank)]: role for role, by_rank in ranks.items()}
+    letters = {word for position, role in best.items() if len(word := _normalise(fields[position])) == 1}
+    if letters and letters not in ({"h", "r", "t"}, {"s", "p", "o"}):
+        return None  # the names of a small example
     return tuple(best.get(position, "_") for position in range(len(fields)))
 
 

@@ -295,11 +295,13 @@ def detect_fact_format(path: Source) -> str | None:
     if Path(path).is_dir():
         return _detect_folder_format(Path(path))
     ending = plain_suffix(path)
-    if ending in (".csv", ".tsv") and _NEO4J.match(read_start(path)):
+    if ending in _FACT_ENDINGS and ending not in (".csv", ".tsv"):
+        return _FACT_ENDINGS[ending]
+    start = read_start(path)
+    if _NEO4J.match(start):
         return "neo4j"
     if ending in _FACT_ENDINGS:
         return _FACT_ENDINGS[ending]
-    start = read_start(path)
     if re.match(r'\s*\{[^\n]*"(predicate|declare|entity|closed)"\s*:', start):
         return "jsonl"
     if ending == ".json" or start.lstrip()[:1] in ("[", "{"):

@@ -86,8 +86,15 @@ def read(path: str | os.PathLike[str]) -> KnowledgeBase:
     import duckdb
 
     folder = Path(path)
-    files = neo4j_files(folder) if folder.is_dir() else [folder]
-    notes = name_unread_files(folder, files) if folder.is_dir() else []
+    if folder.is_dir():
+        files = neo4j_files(folder)
+        notes = name_unread_files(folder, files)
+    else:
+        files = [folder]
+        beside = [file.name for file in neo4j_files(folder.parent) if file.name != folder.name]
+        notes = (
+            [f"not read, beside {folder.name}: {shorten_list(beside)}; name the folder to read all"] if beside else []
+        )
     if not files:
         raise DataError(f"{os.fspath(path)}: no file here has a header of Neo4j, such as :START_ID,:END_ID,:TYPE")
     with contextlib.closing(duckdb.connect()) as connection:
