@@ -7,6 +7,7 @@ Names load on first use, so that importing the package costs next to nothing.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from rulewright.lazy import lazy_names
@@ -65,3 +66,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "reason": "apply check complete explain rank update",
     },
 )
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is done is told to whoever listens

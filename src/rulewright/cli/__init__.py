@@ -1,6 +1,6 @@
 """The command line: one command, one file, each a thin shell over public functions.
 
-- `console`: tables, JSON, progress bars and warnings, for all of them
+- `console`: tables, JSON, progress bars and warnings, for all of them; `shared`: the options that all of them take
 - `demo`; `learn` (rules from facts), `apply`, `complete`, `explain`, `infer` (what follows), `rank` (answers to a
   question), `evaluate` (how good it is)
 - `convert` (between formats), `data` (named data sets), `run` (the papers' experiments), `serve` (the explorer)
@@ -35,10 +35,12 @@ from rulewright.cli import (
     serve,
     split,
 )
+from rulewright.cli.shared import Commands
 from rulewright.errors import RulewrightError
 
 app = typer.Typer(
     name="rulewright",
+    cls=Commands,
     help="Learn logical rules from data and put them to work. Start with: rulewright demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +46,8 @@ LabelFile = Annotated[
         "--labels", metavar="FILE", help="Labels to show for names: a table with a name and its label a line."
     ),
 ]
+_LOGGER = logging.getLogger("rulewright.cli")
+_TELL_EVERY = 10.0
 _PIPE_WIDTH = 160  # a pipe has no width of its own; tables should not be squeezed into a terminal's 80
 
 Row = Sequence[object]
@@ -98,14 +102,23 @@ def progress(title: str = "") -> Iterator[Progress]:
     Yields the callback to be handed on; ``title`` stands there until it is called.
     """
     if not sys.stderr.isatty():
-        yield _ignore
+        yield _ProgressLog()
         return
     with _make_bar() as bar:
         yield _report_to(bar, title)
 
 
-def _ignore(stage: str, done: int, total: int) -> None:
-    """Show nothing."""
+class _ProgressLog:
+    """Logs every new stage of the work, and every few seconds how far it has come."""
+
+    def __init__(self) -> None:
+        self._stage, self._told = "", 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage != self._stage or now - self._told > _TELL_EVERY:
+            self._stage, self._told = stage, now
+            _LOGGER.info("%s: %s of %s", stage, f"{done:,}", f"{total:,}")
 
 
 def _make_bar() -> RichProgress:
@@ -117,9 +130,10 @@ def _make_bar() -> RichProgress:
 
 
 def _report_to(bar: RichProgress, title: str) -> Progress:
-    task = bar.add_task(escape(title), total=None)
+    task, log = bar.add_task(escape(title), total=None), _ProgressLog()
 
     def report(stage: str, done: int, total: int) -> None:
+        log(stage, done, total)
         bar.update(task, description=escape(stage), completed=done, total=total)
 
     return report
@@ -132,7 +146,7 @@ def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Progress, Callable
     Yields ``report(stage, done, total)`` and ``show(rules)``, which takes rules as they come.
     """
     if not sys.stderr.isatty():
-        yield _ignore, lambda rules: None
+        yield _ProgressLog(), lambda rules: None
         return
     from rich.console import Group
     from rich.live import Live
@@ -157,7 +171,8 @@ def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Progress, Callable
 
 
 def warn(text: str) -> None:
-    """Say something beside the result, on standard error."""
+    """Say something beside the result, on standard error and in a log file."""
+    _LOGGER.warning(text, extra={"is_shown": True})
     Console(stderr=True, highlight=False).print(escape(text), style="yellow", soft_wrap=True)
 
 

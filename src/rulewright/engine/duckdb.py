@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import count
@@ -18,6 +20,8 @@ from rulewright.data import KnowledgeBase, signature
 from rulewright.engine.sql import Column, SQLEngine, declare_columns, table_name
 from rulewright.errors import DataError, MemoryLimitError
 from rulewright.interrupts import run_interruptibly, time_limit
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Engine(SQLEngine, AbstractContextManager["Engine"]):
@@ -79,10 +83,13 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
         """Run a statement, which may read columns of NumPy as ``incoming``, and return its columns by name."""
         if incoming is not None:
             self._connection.register("incoming", {name: np.ascontiguousarray(incoming[name]) for name in incoming})
+        began = time.monotonic()
         try:
-            return run_interruptibly(
+            columns: dict[str, Column] = run_interruptibly(
                 lambda: self._connection.execute(statement).fetchnumpy(), self._connection.interrupt
             )
+            _LOGGER.debug("%.3f s: %s", time.monotonic() - began, statement)
+            return columns
         except duckdb.OutOfMemoryException as error:
             raise MemoryLimitError(
                 f"the query does not fit into the memory limit, even with disk: {_first_line(error)}; "

@@ -5,9 +5,11 @@ The modules of the formats load on first use; they in turn find here what severa
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,6 +21,7 @@ from rulewright.errors import DataError, FileError, ParseError, unknown_name
 from rulewright.files import STDIO, read_bytes, read_start, read_text, write_text
 from rulewright.logic import RuleSet, parse_rules
 
+_LOGGER = logging.getLogger(__name__)
 Source = str | os.PathLike[str]
 Member = TypeVar("Member")
 
@@ -138,8 +141,10 @@ def read_facts(path: Source, *, format: str | None = None, columns: Sequence[str
                 f"cannot tell the format of {path}{found}; give one of: {', '.join(FACT_FORMATS)}"
                 + ("; in a folder, triples are named graph, train, valid, test" if names else "")
             )
+    began = time.monotonic()
     content = _read(FACT_FORMATS, "facts", format, path, columns)
     assert isinstance(content, KnowledgeBase)
+    _LOGGER.info("read %s as %s in %.2f s: %s", path, format, time.monotonic() - began, content)
     return content
 
 
@@ -148,8 +153,10 @@ def read_rules(path: Source, *, format: str | None = None) -> RuleSet:
 
     ``format`` names one of `RULE_FORMATS` where name and content do not tell.
     """
-    content = _read(RULE_FORMATS, "rules", format or detect_rule_format(path), path)
+    began, format = time.monotonic(), format or detect_rule_format(path)
+    content = _read(RULE_FORMATS, "rules", format, path)
     assert isinstance(content, RuleSet)
+    _LOGGER.info("read %s as %s in %.2f s: %s rules", path, format, time.monotonic() - began, f"{len(content):,}")
     return content
 
 
@@ -190,9 +197,10 @@ def write_rules(rules: RuleSet, path: Source, *, format: str | None = None) -> N
 
 
 def _write(contents: Literal["facts", "rules"], name: str | None, content: object, path: Source) -> None:
-    format = find_output_format(path, contents, name)
+    began, format = time.monotonic(), find_output_format(path, contents, name)
     module = import_module(f"rulewright.io.{format.module}")
     getattr(module, format.write or "")(content, path)
+    _LOGGER.info("wrote %s as %s in %.2f s", path, format.name, time.monotonic() - began)
 
 
 def find_output_format(path: Source, contents: Literal["facts", "rules"], name: str | None = None) -> Format:
