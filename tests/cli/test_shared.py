@@ -111,8 +111,8 @@ def test_settings_that_no_command_has_are_refused(folder, settings, message):
 
 
 def test_values_out_of_range_are_refused_as_on_the_command_line(folder):
-    result = configured(folder, "[apply]\nmin-score = 7", *APPLY)
-    assert result.exit_code == 2 and "Invalid value for '--min-score'" in result.output
+    result = configured(folder, "[apply]\nlimit = -7", *APPLY)
+    assert result.exit_code == 2 and "Invalid value for '--limit'" in result.output
     assert str(run(*APPLY, "--config", "none.toml").exception) == "cannot read none.toml: No such file or directory"
 
 
