@@ -13,8 +13,8 @@ from rulewright.data import Domain, KnowledgeBase
 from rulewright.data.generators import family
 from rulewright.learn import RuleMiner
 from rulewright.learn.miner import properties
-from rulewright.learn.miner.confidence import bound_shares
-from rulewright.learn.miner.properties import PropertyCounter, PropertyFilters
+from rulewright.learn.miner.confidence import TRUST, bound_shares
+from rulewright.learn.miner.properties import NAMED_TRUST, PropertyCounter, PropertyFilters
 from rulewright.logic import (
     Atom,
     Membership,
@@ -94,7 +94,8 @@ def list_rules(kb: KnowledgeBase, *, min_support: int, min_confidence: float, ci
         constants = [{term for term in part.args if isinstance(term, Symbol)} for part in (head, body[0])]
         if constants[0] & constants[1]:
             continue
-        confidence = bound_shares(*(np.array([counts[name]]) for name in ("support_pairs", "body_pairs")))[0]
+        cases = (np.array([counts[name]]) for name in ("support_pairs", "body_pairs"))
+        confidence = bound_shares(*cases, trust=NAMED_TRUST if constants[0] | constants[1] else TRUST)[0]
         of_head = count_rule(Rule(head, (head,)), kb, circular=True)["body_pairs"]
         if confidence < min_confidence or confidence <= of_head / len(ENTITIES):
             continue
@@ -111,7 +112,7 @@ def choose_filters(*, min_support: int, circular: bool) -> PropertyFilters:
         targets=None,
         min_support=min_support,
         min_named_support=min_support,
-        min_confidence=0.1,
+        min_confidence=0.05,
         min_coverage=0.0,
         min_relation_facts=1,
         inverses=True,
@@ -128,7 +129,7 @@ def choose_filters(*, min_support: int, circular: bool) -> PropertyFilters:
 def test_rules_and_counts_equal_those_of_all_rules_written_out(kb, min_support, circular):
     filters = choose_filters(min_support=min_support, circular=circular)
     mined = {rule.canonical(): rule for rule in PropertyCounter(kb, filters).mine()}
-    wanted = list_rules(kb, min_support=min_support, min_confidence=0.1, circular=circular)
+    wanted = list_rules(kb, min_support=min_support, min_confidence=0.05, circular=circular)
     assert set(mined) == set(wanted)
     for key, counts in wanted.items():
         rule = mined[key]

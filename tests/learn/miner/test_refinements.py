@@ -75,7 +75,7 @@ def list_rules(kb: KnowledgeBase, *, min_support: int, circular: bool) -> dict:
                 cases = [np.array([counts[name]]) for name in ("support_pairs", "body_pairs")]
                 confidence = bound_shares(*cases)[0]
                 bound = bound_shares(*cases, trust=TRUST / 4)[0]  # u of either end, and two comparisons
-                if confidence >= 0.1 and bound > less["support_pairs"] / less["body_pairs"]:
+                if confidence >= 0.05 and bound > less["support_pairs"] / less["body_pairs"]:
                     found[head, frozenset(body)] = counts | {"confidence": confidence}
     return found
 

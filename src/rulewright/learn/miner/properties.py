@@ -50,6 +50,8 @@ JOINS_AT_ONCE = 20_000_000
 """How many of them are held at a time."""
 MIN_NAMED_SUPPORT = 5
 """Of so many entities a rule must hold that names one: what holds of fewer is seldom more than a few neighbours."""
+NAMED_TRUST = 0.005
+"""The Beta bound of such a rule lies below its true confidence 199 times in 200."""
 MAX_BODIES = 30
 """How many rules about one entity one head may have: more add nothing to its ranking."""
 MAX_RULES = 100_000
@@ -73,13 +75,20 @@ class PropertyFilters(NamedTuple):
     confidence: Confidence
 
     def confidences(self, counts: Counts) -> Floats:
-        """Return the confidence of rules about one entity: for ``beta``, the lower bound of the share of entities.
+        """Return the confidence of rules; for ``beta``, the lower bound of the share of different heads."""
+        return self.bounds(counts) if self.confidence == "beta" else measure_shares(counts, self.confidence)
 
-        The groundings of a body such as ``father_of(X, Y)`` speak for X together, and as one case.
+    def bounds(self, counts: Counts) -> Floats:
+        """Return the lower bound of the share of different heads: the 5 % bound, the 0.5 % bound of what is ``named``.
+
+        The groundings of a body such as ``father_of(X, Y)`` speak for X together, and as one case. Rules that name
+        entities are so many that some look good by chance.
         """
-        if self.confidence == "beta":
-            return bound_shares(counts["support_pairs"], counts["body_pairs"])
-        return measure_shares(counts, self.confidence)
+        bounds = bound_shares(counts["support_pairs"], counts["body_pairs"])
+        named = counts["named"] == 1
+        cases = counts["support_pairs"][named], counts["body_pairs"][named]
+        bounds[named] = bound_shares(*cases, trust=NAMED_TRUST)
+        return bounds
 
     def pass_counts(self, counts: Counts) -> npt.NDArray[np.bool_]:
         """Tell which rules have support enough, counted over different entities, and confidence enough."""
@@ -303,6 +312,8 @@ class PropertyCounter:
             )
             counts: Counts = {"h": head, "b": body, "support": support, "support_pairs": support_pairs}
             counts |= {"body": body_totals[body], "body_pairs": body_pairs[body], "facts": facts[head]}
+            names = (self.heads.constant[head] != NONE) | (everything.constant[body] != NONE)
+            counts["named"] = names.astype(np.int64)
             is_known = known_column[head] != NONE
             counts["known_pairs"] = counts["body_pairs"].copy()
             counts["known_pairs"][is_known] = entries_at(known_bodies, known_column[head[is_known]], body[is_known])
@@ -402,15 +413,14 @@ class PropertyCounter:
         head, body = counts["h"], counts["b"]
         filters = self.filters
         keep = filters.pass_counts(counts)
-        names = (self.heads.constant[head] != NONE) | (bodies.constant[body] != NONE)
-        keep &= ~names | (counts["support_pairs"] >= filters.min_named_support)
+        keep &= (counts["named"] == 0) | (counts["support_pairs"] >= filters.min_named_support)
         same_constant = (self.heads.constant[head] != NONE) & (self.heads.constant[head] == bodies.constant[body])
         same_unary = (self.heads.step[head] == NONE) & (bodies.step[body] == NONE)
         same_unary &= self.heads.predicate[head] == bodies.predicate[body]
         same_unary &= self.heads.class_index[head] == bodies.class_index[body]
         keep &= ~same_constant & ~same_unary
         rows = np.flatnonzero(keep)
-        bounds = bound_shares(counts["support_pairs"][rows], counts["body_pairs"][rows])
+        bounds = filters.bounds(keep_rows(counts, rows))
         better = bounds > self.guess_shares()[head[rows]]
         specialises = np.flatnonzero(general[body[rows]] != NONE)
         wanted = head[rows[specialises]] * len(bodies) + general[body[rows[specialises]]]

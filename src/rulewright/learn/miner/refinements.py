@@ -109,6 +109,7 @@ class RefinementCounter:
         counts["body"] = np.asarray(ways.sum(axis=0)).ravel().astype(np.int64)[rule_body]
         counts["body_pairs"] = np.asarray(once.sum(axis=0)).ravel().astype(np.int64)[rule_body]
         counts["known_pairs"] = entries_at(known, head, rule_body)
+        counts["named"] = np.zeros_like(head)
         counts["facts"] = np.bincount(facts.predicate, minlength=relations)[head]
         if not self.filters.circular:
             self._take_circular(counts, walks, walk, body, pair.reshape(-1), ways)

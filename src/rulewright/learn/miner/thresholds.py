@@ -14,7 +14,7 @@ from scipy import sparse
 
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids, positions_within
-from rulewright.learn.miner.confidence import Counts, Floats, annotate_counts, bound_shares, keep_rows
+from rulewright.learn.miner.confidence import Counts, Floats, annotate_counts, keep_rows
 from rulewright.learn.miner.properties import NONE, PropertyCounter, PropertyFilters
 from rulewright.logic import Annotations, Atom, Comparison, Formula, Number, Rule, Variable
 
@@ -88,7 +88,7 @@ class ThresholdCounter:
             )
             least = np.maximum(wide["support_pairs"] / wide["body_pairs"], self._guesses[heads[chosen]])
             keep = self.filters.pass_counts(narrow)
-            keep &= bound_shares(narrow["support_pairs"], narrow["body_pairs"]) > least
+            keep &= self.filters.bounds(narrow) > least
             parts.append(keep_rows(narrow, keep))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -105,7 +105,7 @@ class ThresholdCounter:
                 known_pairs[index] = np.isin(reached, self._known[:, [column]].indices).sum()
         counts: Counts = {"h": heads, "low": low, "high": high, "support": supports, "body": high - low}
         counts |= {"support_pairs": support_pairs, "body_pairs": body_pairs, "known_pairs": known_pairs}
-        return counts | {"facts": self._facts[heads]}
+        return counts | {"facts": self._facts[heads], "named": (self._heads.constant[heads] != NONE).astype(np.int64)}
 
     def _write(self, attribute: int, counts: Counts, values: Floats) -> list[Rule]:
         name = list(self.kb.predicates)[attribute]
