@@ -191,3 +191,10 @@ def test_names_need_no_quotes_where_they_are_known(folder):
 
 def test_standard_input_is_one_thing(folder):
     assert run("explain", "-", "-", "family.tsv").exit_code == 2
+
+
+def test_labels_are_shown_beside_names(folder):
+    (folder / "labels.tsv").write_text("ann\tAnn Lee\nancestor_of\tis an ancestor of\n")
+    for command in (["apply"], ["complete"], ["explain", "ancestor_of(ann, bob)"]):
+        shown = run(*command, "family.rules", "family.tsv", "--labels", "labels.tsv").stdout
+        assert "is an ancestor of [ancestor_of](Ann Lee [ann], bob)" in shown

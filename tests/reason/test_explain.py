@@ -14,7 +14,7 @@ from reason.naive import Naive, stratified
 from reason.programs import random_graph, recursive_rules
 from reason.verify import Verifier, verify
 
-from rulewright import apply, explain
+from rulewright import apply, complete, explain
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.logic import (
@@ -337,3 +337,36 @@ def test_hostile_names_are_escaped_in_the_drawing():
     drawing = found.svg()
     assert "<script>" not in drawing
     ElementTree.fromstring(drawing)
+
+
+def test_rules_about_one_entity_with_constants_and_numbers_are_explained():
+    kb = KnowledgeBase.from_facts(
+        [
+            ("age", "ann", 70),
+            ("age", "bob", 30),
+            ("father_of", "cid", "bob"),
+            ("lives_in", "ann", "rome"),
+            ("old", "zoe"),
+        ]
+    )
+    rules = parse_rules(
+        "0.9 :: retired(X) :- age(X, A), A > 64. 0.8 :: male(X) :- father_of(X, Y). "
+        "0.7 :: speaks(X, italian) :- lives_in(X, rome)."
+    )
+    kb = kb.add([("speaks", "bob", "italian")])
+    expected = {
+        "retired(ann)": ["age(ann, 70.0)"],
+        "male(cid)": ["father_of(cid, bob)"],
+        "speaks(ann, italian)": ["lives_in(ann, rome)"],
+    }
+    for fact, leaves in expected.items():
+        told = explain(rules, kb, fact)
+        assert [str(leaf) for leaf in told.proofs[0].leaves()] == leaves
+        assert told.svg().startswith("<svg ")
+        assert told.score == next(new.score for new in apply(rules, kb) if str(new) == fact)
+    assert "70.0 > 64" in str(explain(rules, kb, "retired(ann)"))
+    assert [str(link.fact) for link in complete(rules, kb)] == [
+        "retired(ann)",
+        "male(cid)",
+        "speaks(ann, italian)",
+    ]

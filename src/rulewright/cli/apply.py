@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from rulewright.cli.console import (
     FactColumns,
     FactFormat,
+    LabelFile,
     check_output,
     console,
     print_json,
@@ -16,6 +18,7 @@ from rulewright.cli.console import (
     print_table,
     progress,
     read_facts_of,
+    read_labels,
     refuse_options,
     warn,
 )
@@ -42,6 +45,7 @@ def apply(
         int, typer.Option(min=0, help="The most rounds; 1 applies each rule once, 0 goes on until nothing is new.")
     ] = 1,
     max_facts: Annotated[int, typer.Option(min=1, help="Keep so many new facts, the best.")] = 1_000_000,
+    labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=0, help="How many facts the table shows.")] = 20,
@@ -90,24 +94,25 @@ def apply(
         return
     shown = inferred[:limit]
     if shown:
-        facts_width = max(len(str(fact)) for fact in shown)
+        label = read_labels(labels).show
+        facts_width = max(len(label(str(fact))) for fact in shown)
         width = max(24, console().width - facts_width - 12)
         print_table(
             ("score", "new fact", "by rule"),
-            [(fact.score, str(fact), _describe_rules(fact, width)) for fact in shown],
+            [(fact.score, label(str(fact)), _describe_rules(fact, width, label)) for fact in shown],
         )
         print_line()
     print_line(summary + (f"; {len(shown)} are shown" if len(shown) < len(inferred) else ""))
 
 
-def _describe_rules(fact: InferredFact, width: int) -> str:
+def _describe_rules(fact: InferredFact, width: int, label: Callable[[str], str]) -> str:
     """Return the number and the text of the best rule for a fact, cut to a width, and the numbers of others."""
     from rulewright.reason.proofs import rule_text
 
     others = fact.numbers[1:]
     more = f" and {', '.join(map(str, others[:3]))}" if others else ""
     more += f" and {len(others) - 3:,} more" if len(others) > 3 else ""
-    text = f"{fact.numbers[0]}: {rule_text(fact.rules[0])}"
+    text = f"{fact.numbers[0]}: {label(rule_text(fact.rules[0]))}"
     room = max(16, width - len(more))
     return (text if len(text) <= room else f"{text[: room - 1]}…") + more
 

@@ -9,11 +9,13 @@ import typer
 from rulewright.cli.console import (
     FactColumns,
     FactFormat,
+    LabelFile,
     check_output,
     print_json,
     print_line,
     progress,
     read_facts_of,
+    read_labels,
     warn,
 )
 
@@ -41,6 +43,7 @@ def complete(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the facts here, with scores (.tsv, .csv, .jsonl …; -).")
     ] = None,
+    labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
@@ -79,8 +82,9 @@ def complete(
     if output is not None:
         warn(f"{summary}, written to {output}" if output != "-" else summary)
         return
+    shown_labels = read_labels(labels)
     for line in describe_links(completion):
-        print_line(line)
+        print_line(shown_labels.show(line))
     print_line()
     print_line(summary)
 

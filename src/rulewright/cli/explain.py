@@ -9,10 +9,12 @@ import typer
 from rulewright.cli.console import (
     FactColumns,
     FactFormat,
+    LabelFile,
     check_output,
     print_json,
     print_line,
     read_facts_of,
+    read_labels,
     refuse_options,
     warn,
 )
@@ -37,6 +39,7 @@ def explain(
     svg: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the best proof as a drawing here (.svg, or -).")
     ] = None,
+    labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
@@ -69,7 +72,7 @@ def explain(
         if svg != "-":
             print_json(told[0] if fact != STDIO else told)
     elif svg != "-":
-        print_line("\n\n".join(map(str, explanations)))
+        print_line(read_labels(labels).show("\n\n".join(map(str, explanations))))
 
 
 def _split_facts(text: str) -> list[str]:
