@@ -264,3 +264,9 @@ def test_attributes_in_worlds_and_splits(tmp_path):
     main, test, columns = tmp_path / "a.tsv", tmp_path / "b.tsv", ["head", "relation", "tail"]
     for paths, tail_type in (({"": main}, "number"), ({"": main, "test": test}, "entity")):
         assert triples.read_splits(paths, columns=columns).predicates["age"].types[1] == tail_type
+
+
+def test_notes_are_part_of_the_summary(tmp_path):
+    kb = messy_files.MESSY["a leading id"].read(tmp_path)
+    assert str(kb.summary()).endswith("1 more column ignored: id")
+    assert kb.summary().as_dict()["notes"] == kb.notes

@@ -180,7 +180,7 @@ def read_facts_of(path: str, format: FactFormat = None, columns: FactColumns = N
     """Read the facts that a command is given, and say on standard error what is to know of how they were read."""
     from rulewright.io import read_facts
 
-    kb = read_facts(path, format=format, columns=None if columns is None else columns.split(","))
+    kb = read_facts(path, format=format, columns=columns)
     for note in kb.notes:
         warn(note)
     return kb

@@ -81,7 +81,7 @@ def show(
         kb = read_facts_of(name, from_format, columns)
     summary = None if kb is None else kb.summary()
     if json:
-        print_json({**described, **({} if summary is None else summary.as_dict())})
+        print_json({**({} if summary is None else summary.as_dict()), **described})
         return
     for key, value in described.items():
         if value and key != "name":

@@ -36,7 +36,7 @@ def serve(
         rules,
         facts,
         format=from_format,
-        columns=None if columns is None else columns.split(","),
+        columns=columns,
         report=report,
         rounds=rounds,
         seconds=time_limit,

@@ -507,6 +507,7 @@ class KnowledgeBase:
     def summary(self) -> Summary:
         """Return the figures that a person looks at first."""
         return Summary(
+            notes=self.notes,
             entities=self.n_entities,
             types={name: len(domain) for name, domain in self.domains.items()},
             worlds=len(self.worlds),
@@ -579,6 +580,7 @@ class Summary:
     duplicates: int
     splits: dict[str, int]
     predicates: tuple[PredicateSummary, ...]
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values, ready for JSON."""
@@ -605,4 +607,5 @@ class Summary:
         width = max([27, *map(len, names)])
         lines += ["", f"{'predicate':<{width}} {'facts':>9}"]
         lines += [f"{name:<{width}} {predicate.facts:>9,}" for name, predicate in zip(names, shown, strict=True)]
+        lines += ["", *self.notes] if self.notes else []
         return "\n".join(lines)

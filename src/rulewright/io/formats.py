@@ -110,20 +110,21 @@ _FACT_ENDINGS, _RULE_ENDINGS = (
 )
 
 
-def read_facts(path: Source, *, format: str | None = None, columns: Sequence[str] | None = None) -> KnowledgeBase:
+def read_facts(path: Source, *, format: str | None = None, columns: str | Sequence[str] | None = None) -> KnowledgeBase:
     r"""Read facts from a file or folder, ``-`` for standard input, in whatever known format they are.
 
     ``format`` names one of `FACT_FORMATS` where name and content do not tell. ``columns`` says what the columns of a
     table are: the role of each in order (head, relation, tail, world, and ``_`` for one that is passed over) or all by
-    their names in the header, as in ``head=subject``. What a person should know of how the file was read stands in the
-    ``notes`` of the knowledge base.
+    their names in the header, as in ``head=subject``; in one text commas separate them. What a person should know of
+    how the file was read stands in the ``notes`` of the knowledge base.
 
     >>> _ = (folder / "family.tsv").write_text("ann\tparent_of\tbob\n")
     >>> read_facts(folder / "family.tsv")
     KnowledgeBase(2 entities, 1 predicate, 1 fact)
-    >>> read_facts(folder / "family.tsv", columns=["tail", "relation", "head"]).tuples("parent_of")
+    >>> read_facts(folder / "family.tsv", columns="tail,relation,head").tuples("parent_of")
     [('bob', 'ann')]
     """
+    columns = columns.split(",") if isinstance(columns, str) else columns
     if format is None and os.fspath(path) == STDIO:
         with tempfile.TemporaryDirectory(prefix="rulewright-") as folder:  # to look at it and then read it
             copy = Path(folder, "standard-input")

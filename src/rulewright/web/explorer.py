@@ -136,7 +136,7 @@ class Explorer:
         facts: str | os.PathLike[str],
         *,
         format: str | None = None,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         report: str | os.PathLike[str] | None = None,
         rounds: int = 1,
         seconds: float = 5.0,
