@@ -34,7 +34,7 @@ def test_a_question_is_answered_with_reasons(graph):
     lines = shown.stdout.splitlines()
     assert lines[0].startswith("citizen of [P27](Ada [Q0], X)")
     assert lines[1].split() == ["1", "0.9", "France", "[L0]"]
-    assert "by 0.9 :: citizen of [P27](X, Y) :- 'P19'(X, Z), 'P17'(Z, Y)." in lines[2]
+    assert "by rule 1: 0.9 :: citizen of [P27](X, Y) :- 'P19'(X, Z), 'P17'(Z, Y)." in lines[2]
     assert "as 'P19'(Ada [Q0], 'C0'), 'P17'('C0', France [L0])" in lines[3]
 
 
@@ -43,6 +43,7 @@ def test_answers_are_json_in_both_directions(graph):
     answers = json.loads(found.stdout)
     assert answers["aggregation"] == "max-plus" and len(answers["answers"]) == 3
     assert answers["answers"][0]["fact"] == "'P27'('Q0', 'L0')"
+    assert answers["answers"][0]["reasons"][0]["number"] == 1
     assert answers["answers"][0]["reasons"][0]["premises"] == ["'P19'('Q0', 'C0')", "'P17'('C0', 'L0')"]
     new = json.loads(run("rank", graph / "graph.rules", graph / "graph.tsv", "P27(X, L0)", "--json").stdout)
     assert [answer["entity"] for answer in new["answers"]] == ["Q0"]

@@ -61,6 +61,7 @@ _IGN = "F1 with what training has seen left out of the"
 
 @app.command("kbc")
 def evaluate_kbc(
+    context: typer.Context,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -117,8 +118,11 @@ def evaluate_kbc(
         raise typer.BadParameter(f"{facts!r} is neither a file of facts nor a task; tasks are {tasks}")
     if rule_paths:
         _refuse_standard_input(facts)
-        if best or learner != "mine" or time is not None:
-            raise typer.BadParameter("--learner, --best and --time are for learning, and rules are given")
+        refuse_options(context, "it is for learning, and rules are given", "learner", "best", "time")
+    if best:
+        refuse_options(context, "--best chooses the learner", "learner")
+    if holdout is not None:
+        refuse_options(context, "--holdout asks for facts of no split", "split")
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
     kb = read_facts_of(facts, from_format, columns)
     with progress("ranking") as report:
@@ -128,6 +132,8 @@ def evaluate_kbc(
         elif rule_set is None:
             tried = learn.RuleMiner(seed=seed, progress=report)
         if tried is not None and time is not None:
+            if "time_limit" not in tried.get_params():
+                raise typer.BadParameter(f"{type(tried).__name__} has no limit of time", param_hint="'--time'")
             tried.set_params(time_limit=time)
         result = learn.evaluate(
             rule_set if tried is None else tried,

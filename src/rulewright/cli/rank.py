@@ -73,9 +73,14 @@ def rank(
                         "fact": str(answers.fact(answer)),
                         "rules": len(answer.reasons),
                         "reasons": [
-                            {"rule": str(reason), "strength": strength, "premises": list(map(condition_text, body))}
-                            for reason, strength, body in zip(
-                                answer.reasons[:reasons], answer.strengths[:reasons], bodies, strict=True
+                            {
+                                "number": number,
+                                "rule": str(reason),
+                                "strength": strength,
+                                "premises": list(map(condition_text, body)),
+                            }
+                            for number, reason, strength, body in zip(
+                                answer.numbers, answer.reasons, answer.strengths, bodies, strict=False
                             )
                         ],
                     }
@@ -90,11 +95,11 @@ def rank(
             warn("known facts are left out; --known shows them too")
         return
     print_line(f"{shown_labels.show(str(answers.query))}   ({answers.aggregation})")
-    for number, (answer, bodies) in enumerate(chosen, start=1):
+    for position, (answer, bodies) in enumerate(chosen, start=1):
         others = len(answer.reasons) - reasons
         more = f"   and {others:,} more rules" if reasons and others > 0 else ""
-        print_line(f"{number:>3}  {answer.score:<8.3g} {shown_labels.name(answer.entity)}{more}")
-        for reason, body in zip(answer.reasons, bodies, strict=False):
-            print_line(f"       by {shown_labels.show(rule_text(reason))}")
+        print_line(f"{position:>3}  {answer.score:<8.3g} {shown_labels.name(answer.entity)}{more}")
+        for number, reason, body in zip(answer.numbers, answer.reasons, bodies, strict=False):
+            print_line(f"       by rule {number}: {shown_labels.show(rule_text(reason))}")
             if body:
                 print_line(f"       as {', '.join(shown_labels.show(condition_text(part)) for part in body)}")

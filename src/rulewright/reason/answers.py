@@ -60,13 +60,14 @@ class Answer:
     """A candidate that answers a query: its label, its score and the statements that speak for it, strongest first.
 
     ``strengths`` has for each reason what it brings: its confidence, or its weight times how true its body is, which
-    is negative where it speaks against the candidate.
+    is negative where it speaks against the candidate; ``numbers`` are those of the statements in their file, from 1.
     """
 
     entity: str
     score: float
     reasons: tuple[Source, ...]
     strengths: tuple[float, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.entity}  {self.score:.3g}"
@@ -230,6 +231,7 @@ def rank(
     reasons: dict[int, dict[int, float]] = defaultdict(dict)
     for position in np.lexsort((rule, -strength)):
         reasons[int(candidate[position])].setdefault(int(rule[position]), float(strength[position]))
+    numbers = {id(statement): number for statement, number in zip(rule_set, rule_set.numbers, strict=True)}
     decimals = 8 if aggregation == "max-plus" else 12
     answers = [
         Answer(
@@ -237,6 +239,7 @@ def rank(
             float(round(scores[index], decimals)),
             tuple(sources[rule_index] for rule_index in reasons[index]),
             tuple(reasons[index].values()),
+            tuple(numbers[id(sources[rule_index])] for rule_index in reasons[index]),
         )
         for index in best.tolist()
     ]
