@@ -24,7 +24,9 @@ from rulewright.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from rulewright.reason import Inferred, InferredFact
+    from rulewright.data import KnowledgeBase
+    from rulewright.logic import RuleSet
+    from rulewright.reason import Inferred, InferredFact, Update
 
 
 def apply(
@@ -33,7 +35,11 @@ def apply(
     facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="Write the new facts here (.tsv and .csv with scores; .facts, .db, -)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the new facts here (.tsv and .csv with scores; .parquet for --update; .facts, .db, -).",
+        ),
     ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Write the known facts too, without scores.")] = False,
     min_score: Annotated[float, typer.Option(min=0, help="Leave out facts with a lower score.")] = 0.0,
@@ -45,6 +51,10 @@ def apply(
         int, typer.Option(min=0, help="The most rounds; 1 applies each rule once, 0 goes on until nothing is new.")
     ] = 1,
     max_facts: Annotated[int, typer.Option(min=1, help="Keep so many new facts, the best.")] = 1_000_000,
+    update: Annotated[
+        str | None,
+        typer.Option(help="What an earlier apply wrote (-o OLD.parquet): only what changed since then is looked at."),
+    ] = None,
     labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
@@ -55,6 +65,8 @@ def apply(
     """Apply rules to facts and show what is new, with scores and the rules that gave it.
 
     Every rule is applied once; --rounds 0 applies them to what they give, too, until nothing is new.
+
+    A Parquet file keeps what was inferred and from what; --update goes on from there, and says what changed.
 
     Example: rulewright apply family.rules family.tsv -o new.tsv
     """
@@ -67,6 +79,15 @@ def apply(
         refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
     check_output(output, (rules, facts), "facts")
     rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
+    if update is not None:
+        changed = update_inferred(
+            update, rule_set, kb, aggregation=aggregation, min_score=min_score, rounds=rounds, max_facts=max_facts
+        )
+        warn_of(changed.inferred)
+        if output is not None:
+            write_inferred(changed.inferred, output, complete=complete)
+        print_changes(changed, limit=limit, json=json and output != "-", output=output)
+        return
     with progress("applying rules") as report:
         inferred = apply_rules(
             rule_set,
@@ -78,10 +99,7 @@ def apply(
             memory_limit=memory_limit,
             progress=report,
         )
-    if inferred.note:
-        warn(inferred.note + ("; --rounds 0 goes on until nothing is new" if "further round" in inferred.note else ""))
-    for violation in inferred.violations:
-        warn(f"broken {violation.groundings:,} times: {violation.formula}")
+    warn_of(inferred)
     if output is not None:
         write_inferred(inferred, output, complete=complete)
     if json:
@@ -103,6 +121,72 @@ def apply(
         )
         print_line()
     print_line(summary + (f"; {len(shown)} are shown" if len(shown) < len(inferred) else ""))
+
+
+def warn_of(inferred: Inferred) -> None:
+    """Say what is not there, and which constraints are broken."""
+    if inferred.note:
+        warn(inferred.note + ("; --rounds 0 goes on until nothing is new" if "further round" in inferred.note else ""))
+    for violation in inferred.violations:
+        warn(f"broken {violation.groundings:,} times: {violation.formula}")
+
+
+def update_inferred(
+    path: str,
+    rules: RuleSet,
+    kb: KnowledgeBase,
+    *,
+    aggregation: str | None,
+    min_score: float,
+    rounds: int,
+    max_facts: int,
+) -> Update:
+    """Bring what an earlier application wrote up to date; other options than it had are refused by name."""
+    from dataclasses import replace
+
+    from rulewright.errors import DataError
+    from rulewright.reason import update
+    from rulewright.reason.stored import read_inferred
+
+    old = read_inferred(path, rules)
+    assert old.application is not None  # of what has none, nothing is read
+    before = {"aggregation": old.application.aggregation, "min-score": old.application.min_score}
+    before["rounds"] = old.application.max_rounds or 0
+    asked = {"aggregation": aggregation or "max", "min-score": min_score, "rounds": rounds}
+    for name, value in asked.items():
+        if before[name] != value:
+            raise DataError(
+                f"{path} was written with --{name} {before[name]}, got {value}; give the same, or apply anew"
+            )
+    old.application = replace(old.application, max_facts=max_facts)
+    return update(old, kb)
+
+
+def print_changes(changed: Update, *, limit: int, json: bool, output: str | None) -> None:
+    """Print what follows newly (+), what no longer does (-), and what was inferred and is known now (=)."""
+    parts = {"+": changed.added, "-": changed.removed, "=": changed.confirmed}
+    if json:
+        names = {"+": "added", "-": "removed", "=": "confirmed"}
+        print_json(
+            {
+                **{names[sign]: _as_json(inferred)["facts"] for sign, inferred in parts.items()},
+                "facts": len(changed.inferred),
+                "note": changed.inferred.note,
+            }
+        )
+        return
+    summary = (
+        f"{len(changed.added):,} facts follow newly (+), {len(changed.removed):,} no longer (-), "
+        f"{len(changed.confirmed):,} are known now (=); {len(changed.inferred):,} new facts in all"
+    )
+    if output is not None:
+        warn(f"{summary}, written to {output}" if output != "-" else summary)
+        return
+    rows = [(sign, fact.score, str(fact)) for sign, inferred in parts.items() for fact in inferred[:limit]]
+    if rows:
+        print_table(("", "score", "fact"), rows)
+        print_line()
+    print_line(summary)
 
 
 def _describe_rules(fact: InferredFact, width: int, label: Callable[[str], str]) -> str:
@@ -142,6 +226,7 @@ def write_inferred(inferred: Inferred, output: str, *, complete: bool = False) -
     from rulewright.io import facts as facts_format
     from rulewright.io import jsonl, triples, write_facts
     from rulewright.io.formats import find_output_format
+    from rulewright.reason.stored import write_inferred as write_parquet
 
     format_name = find_output_format(output, "facts").name
     if complete:
@@ -157,6 +242,11 @@ def write_inferred(inferred: Inferred, output: str, *, complete: bool = False) -
     elif format_name == "facts":
         notes = {str(fact): f"score {fact.score:.6g}, by rule {' '.join(map(str, fact.numbers))}" for fact in inferred}
         facts_format.write_scored(inferred.facts, notes, output)
+    elif format_name == "parquet":
+        write_parquet(inferred, output)
     else:
         write_facts(inferred.facts, output)
-        warn(f"{output} has no scores, for its format has no place for them; .tsv, .csv, .jsonl and .facts have")
+        warn(
+            f"{output} has no scores, for its format has no place for them; "
+            ".tsv, .csv, .jsonl, .parquet and .facts have"
+        )

@@ -27,6 +27,9 @@ from rulewright.io.triples import encode_triples
 from rulewright.io.values import format_number
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
+RESULT_KEY = "rulewright"
+"""The name under which the metadata of a Parquet file says how its facts were inferred."""
+
 _OTHER_SHAPES = "for other shapes there is frames.from_tables"
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 _REAL = ("FLOAT", "DOUBLE")
@@ -80,10 +83,23 @@ def read_parquet(path: str | os.PathLike[str], *, columns: Sequence[str] | None 
         raise FileError(f"cannot read {name}: no such file")
     with contextlib.closing(duckdb.connect()) as connection:
         try:
-            connection.read_parquet(name).create_view("frame")
-            return _read_graph(connection, name, columns)
+            connection.read_parquet(name).create_view("file")
+            inferred, note = _is_result(connection, name), ""
+            if inferred:
+                [(passed,)] = connection.execute("SELECT COUNT(*) FROM file WHERE status <> 'new'").fetchall()
+                note = f"{Path(name).name}: the new facts of apply; {passed:,} that they were inferred from passed over"
+            new = "SELECT * EXCLUDE (status, score, round, rules, rule_scores) FROM file WHERE status = 'new'"
+            connection.execute(f"CREATE VIEW frame AS {new if inferred else 'SELECT * FROM file'}")
+            kb = _read_graph(connection, name, columns)
+            return kb.with_notes([note]) if note else kb
         except duckdb.Error as error:
             raise ParseError(f"not a Parquet file: {_first_line(error)}", file=name) from None
+
+
+def _is_result(connection: Any, name: str) -> bool:
+    """Return whether a file is what `rulewright apply` wrote."""
+    keys = connection.execute("SELECT key FROM parquet_kv_metadata(?)", [name]).fetchall()
+    return (RESULT_KEY.encode(),) in keys
 
 
 def write_parquet(kb: KnowledgeBase, path: str | os.PathLike[str]) -> None:
