@@ -11,7 +11,7 @@ import gzip
 import tempfile
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,24 +128,33 @@ def read_millions(folder: Path) -> tuple[rw.KnowledgeBase, float]:
     return rw.read_facts(path), time.process_time() - start
 
 
-def show(name: str, what: str, *results: str) -> None:
-    print(f"\n{name} ({what})")
-    print(*(f"    {line}" for result in results for line in textwrap.wrap(result, 112)), sep="\n")
+def collect() -> Iterator[tuple[str, str, list[str]]]:
+    """Yield for each file its name, what it is, and what was read or said."""
+    for name, messy in MESSY.items():
+        with tempfile.TemporaryDirectory() as root:
+            folder = Path(root, "graph")
+            folder.mkdir()
+            try:
+                kb = messy.read(folder)
+                yield name, messy.what, [repr(kb), *kb.notes]
+            except RulewrightError as error:
+                yield name, messy.what, [f"refused: {error}".replace(f"{folder}/", "")]
+    with tempfile.TemporaryDirectory() as root:
+        kb, seconds = read_millions(Path(root))
+        yield f"{MILLIONS:,} lines", f"{seconds:.1f} s of processor time", [repr(kb), *kb.notes]
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--markdown", action="store_true", help="print the rows of a table in Markdown")
+    options = parser.parse_args()
     print(machine())
-    for name, messy in MESSY.items():
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                kb = messy.read(Path(folder))
-                show(name, messy.what, repr(kb), *kb.notes)
-            except RulewrightError as error:
-                show(name, messy.what, f"refused: {error}".replace(f"{folder}/", ""))
-    with tempfile.TemporaryDirectory() as folder:
-        kb, seconds = read_millions(Path(folder))
-        show(f"{MILLIONS:,} lines", f"{seconds:.1f} s of processor time", repr(kb), *kb.notes)
+    for name, what, results in collect():
+        if options.markdown:
+            print(f"| {name}: {what} | {'<br>'.join(results)} |".replace("_", r"\_"))
+            continue
+        print(f"\n{name} ({what})")
+        print(*(f"    {line}" for result in results for line in textwrap.wrap(result, 112)), sep="\n")
 
 
 if __name__ == "__main__":
