@@ -81,6 +81,25 @@ class TimeBudget:
         return TimeBudget(None if self.left is None else self.left / parts)
 
 
+@contextmanager
+def keyboard_interrupts() -> Iterator[None]:
+    """Raise Ctrl-C as such where DuckDB, called from the main thread, has turned it into an error of its own.
+
+    >>> try:
+    ...     with keyboard_interrupts():
+    ...         raise RuntimeError("Query interrupted")
+    ... except KeyboardInterrupt:
+    ...     print("stopped")
+    stopped
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None
+        raise
+
+
 class _Outcome(Generic[_Result]):
     """What work in another thread has come to."""
 

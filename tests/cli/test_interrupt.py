@@ -55,6 +55,18 @@ def test_ctrl_c_ends_every_command_soon_and_leaves_its_output_alone(folder, args
     assert sorted(file.name for file in folder.iterdir()) == ["dense.tsv", "out.rules", "out.tsv", "slow.rules"]
 
 
+@pytest.mark.slow
+def test_ctrl_c_ends_reading(folder):
+    with (folder / "large.tsv").open("w") as file:
+        for first in range(200):
+            file.writelines(f"n{first * 10_000 + second}\tp\tn{second}\n" for second in range(10_000))
+    command = [sys.executable, "-m", "rulewright", "convert", "large.tsv", "out.facts"]
+    code, seconds, errors = interrupt(command, folder, after=1.5)
+    assert (code, errors) == (130, "rulewright: interrupted\n")
+    assert seconds < SOON
+    assert not (folder / "out.facts").exists()
+
+
 def test_ctrl_c_ends_a_command_whose_library_does_not_listen(folder):
     waits = (
         "import hashlib, rulewright.cli as cli\n"

@@ -123,3 +123,15 @@ def test_options_that_would_be_ignored_are_refused(folder, args, option, reason)
     assert result.exit_code == 2
     hint = option if option.startswith("-") else f"--{option}"
     assert f"Invalid value for '{hint}': {reason}" in result.output
+
+
+def test_the_formats_that_help_names_are_all_there_are():
+    from rulewright.cli import console
+    from rulewright.io import FACT_FORMATS, RULE_FORMATS
+
+    def list_names(formats, attribute: str) -> str:
+        return ", ".join(name for name, format in formats.items() if getattr(format, attribute))
+
+    assert list_names(FACT_FORMATS, "read") == console.FACT_FORMAT_NAMES
+    assert list_names(RULE_FORMATS, "read") == console.RULE_FORMAT_NAMES
+    assert f"{list_names(FACT_FORMATS, 'write')}; {list_names(RULE_FORMATS, 'write')}" == console.OUTPUT_FORMAT_NAMES

@@ -27,9 +27,23 @@ if TYPE_CHECKING:
     from rulewright.data import KnowledgeBase
     from rulewright.logic import Rule
 
+# Written out here, since the table of formats would have to be loaded for every --help.
+FACT_FORMAT_NAMES = (
+    "facts, triples, jsonl, rdf, parquet, table, neo4j, prolog, alchemy, mln-folder, docred, scenes, vrd, gqa, "
+    "visual-genome, funsd, conll"
+)
+RULE_FORMAT_NAMES = "rules, mln, mln-rules, milr-rules, anyburl, amie, prolog-rules, jsonl-rules"
+OUTPUT_FORMAT_NAMES = (
+    "facts, triples, jsonl, rdf, parquet, prolog, alchemy; "
+    "rules, mln, anyburl, amie, prolog-rules, jsonl-rules, latex, english"
+)
 FactFormat = Annotated[
     str | None,
-    typer.Option("--from", metavar="FORMAT", help="The format of the facts where name and content do not tell."),
+    typer.Option(
+        "--from",
+        metavar="FORMAT",
+        help=f"The format of the facts where name and content do not tell: {FACT_FORMAT_NAMES}.",
+    ),
 ]
 FactColumns = Annotated[
     str | None,
@@ -112,13 +126,17 @@ class _ProgressLog:
     """Logs every new stage of the work, and every few seconds how far it has come."""
 
     def __init__(self) -> None:
-        self._stage, self._told = "", 0.0
+        self._stage, self._told, self._began = "", 0.0, 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if stage != self._stage or now - self._told > _TELL_EVERY:
-            self._stage, self._told = stage, now
-            _LOGGER.info("%s: %s of %s", stage, f"{done:,}", f"{total:,}")
+        if stage != self._stage:
+            self._stage, self._told, self._began = stage, 0.0, now
+        if now - self._told > _TELL_EVERY:
+            self._told = now
+            left = (now - self._began) / done * (total - done) if done else 0.0
+            estimate = f", about {left / 60:.0f} min left" if left > 90 else ""
+            _LOGGER.info("%s: %s of %s%s", stage, f"{done:,}", f"{total:,}", estimate)
 
 
 def _make_bar() -> RichProgress:

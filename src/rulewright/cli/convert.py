@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from rulewright.cli.console import FactColumns, check_output, print_json, read_facts_of, refuse_options, warn
+from rulewright.cli.console import (
+    FACT_FORMAT_NAMES,
+    OUTPUT_FORMAT_NAMES,
+    RULE_FORMAT_NAMES,
+    FactColumns,
+    check_output,
+    print_json,
+    read_facts_of,
+    refuse_options,
+    warn,
+)
 
 
 def convert(
@@ -14,10 +24,21 @@ def convert(
     source: Annotated[str, typer.Argument(help="The file or folder to read, or - for standard input.")],
     target: Annotated[str, typer.Argument(help="The file to write, or - for standard output.")],
     from_format: Annotated[
-        str | None, typer.Option("--from", help="The format of SOURCE where its name and content do not tell.")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            help="The format of SOURCE where its name and content do not tell: facts in "
+            f"{FACT_FORMAT_NAMES}; rules in {RULE_FORMAT_NAMES}.",
+        ),
     ] = None,
     to_format: Annotated[
-        str | None, typer.Option("--to", help="The format of TARGET where its name does not tell.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help=f"The format of TARGET where its name does not tell: {OUTPUT_FORMAT_NAMES}.",
+        ),
     ] = None,
     columns: FactColumns = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was read and written as JSON.")] = False,

@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 from rulewright.data import KnowledgeBase, signature
 from rulewright.errors import DataError, FileError, ParseError, unknown_name
 from rulewright.files import STDIO, read_bytes, read_start, read_text, write_text
+from rulewright.interrupts import keyboard_interrupts
 from rulewright.logic import RuleSet, parse_rules
 
 _LOGGER = logging.getLogger(__name__)
@@ -173,7 +174,8 @@ def _read(
         with_columns = ", ".join(format.name for format in formats.values() if format.has_columns)
         raise DataError(f"{os.fspath(path)}: only {with_columns} have columns to name, this is {name}")
     read = getattr(module, format.read or "")
-    content: object = read(path) if columns is None else read(path, columns=columns)
+    with keyboard_interrupts():
+        content: object = read(path) if columns is None else read(path, columns=columns)
     return content if format.convert is None else getattr(module, format.convert)(content)
 
 
@@ -200,7 +202,8 @@ def write_rules(rules: RuleSet, path: Source, *, format: str | None = None) -> N
 def _write(contents: Literal["facts", "rules"], name: str | None, content: object, path: Source) -> None:
     began, format = time.monotonic(), find_output_format(path, contents, name)
     module = import_module(f"rulewright.io.{format.module}")
-    getattr(module, format.write or "")(content, path)
+    with keyboard_interrupts():
+        getattr(module, format.write or "")(content, path)
     _LOGGER.info("wrote %s as %s in %.2f s", path, format.name, time.monotonic() - began)
 
 
