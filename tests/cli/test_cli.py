@@ -216,7 +216,9 @@ def test_learn_mines_and_writes_rules(folder):
     assert run("learn", "graph.tsv", "--max-length", "1", "-o", "graph.rules").stdout == ""
     assert read_rules("graph.rules").rules[0].support == 10
     found = json.loads(run("learn", "graph.tsv", "--max-length", "1", "--json").stdout)
-    assert found[0]["confidence"] == 1
+    assert found[0]["confidence"] == pytest.approx(0.829, abs=1e-3), "the cautious bound of ten pairs of ten"
+    assert (found[0]["pairs"], found[0]["body_pairs"], found[0]["coverage"]) == (1, 10, 1)
+    assert run("learn", "graph.tsv", "--top", "1").stdout.splitlines()[-1].startswith("1 of ")
     assert process("learn", "graph.tsv", "--max-length", "9").returncode == 2
     assert process("learn", "graph.tsv", "--target", "spouse").stderr.count("\n") == 1
 

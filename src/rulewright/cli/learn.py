@@ -27,6 +27,7 @@ _LEARNERS_OF = {
     "min_coverage": ("mine",),
     "confidence": ("mine",),
     "loops": ("mine",),
+    "circular": ("mine",),
     "preset": ("mine",),
     "no_inverses": ("mine",),
     "no_repeated": ("mine",),
@@ -36,7 +37,6 @@ _LEARNERS_OF = {
     "constants": ("paths",),
     "queries": ("paths",),
     "folder": ("paths", "lnn", "nlil"),
-    "time": ("paths", "lnn", "nlil"),
     "memory_limit": ("mine", "lnn"),
 }
 """Which learners use an option that not all of them do."""
@@ -53,24 +53,34 @@ def learn(
             "a relation."
         ),
     ] = "mine",
+    best: Annotated[
+        bool, typer.Option("--best", help="Learn what completes graphs best: --learner paths, slower than mining.")
+    ] = False,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the rules here (.rules, or -).")] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, max=5, help="The longest body [default: 2; paths: 3].")
+        int | None, typer.Option(min=1, max=5, help="The longest body [default: mine: by size, up to 3; paths: 3].")
     ] = None,
     min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Leave out rules with less [default: 0.9; paths: 0].")
+        float | None, typer.Option(min=0, max=1, help="Leave out rules with less [default: 0.01; paths: 0].")
     ] = None,
     min_support: Annotated[
-        int | None, typer.Option(min=1, help="Leave out rules that hold less often [default: 1; paths: 2].")
+        int | None, typer.Option(min=1, help="Leave out rules that hold less often [default: 2].")
     ] = None,
     min_coverage: Annotated[float | None, typer.Option(min=0, max=1, help="mine: leave out rules with less.")] = None,
     confidence: Annotated[
-        Literal["groundings", "pairs", "pca", "beta"], typer.Option(help="mine: what the confidence is counted over.")
-    ] = "groundings",
+        Literal["groundings", "pairs", "pca", "beta"] | None,
+        typer.Option(
+            help="mine: what the confidence is counted over; beta is a cautious bound of pairs "
+            "[default: beta; preset milr: groundings]."
+        ),
+    ] = None,
     loops: Annotated[
         Literal["skip", "against"] | None,
         typer.Option(help="mine: what groundings that end where they began count as."),
     ] = None,
+    circular: Annotated[
+        bool, typer.Option("--circular", help="mine: count groundings whose body uses the head's own fact too.")
+    ] = False,
     preset: Annotated[Literal["milr"] | None, typer.Option(help="mine: the filters of a published system.")] = None,
     target: Annotated[list[str] | None, typer.Option(help="Only rules for this relation; may be repeated.")] = None,
     no_inverses: Annotated[bool, typer.Option("--no-inverses", help="mine: walk relations forwards only.")] = False,
@@ -93,10 +103,13 @@ def learn(
     ] = None,
     time: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="paths, lnn, nlil: learn about so long and keep the best so far."),
+        typer.Option(metavar="SECONDS", help="Learn about so long and keep the best so far."),
     ] = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Keep so many rules for each head, the first ones [default: all].")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many rules the table shows.")] = 20,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of samples and of training.")] = 0,
@@ -104,11 +117,14 @@ def learn(
 ) -> None:
     """Learn rules from facts and show them with their figures.
 
-    Example: rulewright learn graph.tsv --min-confidence 0.8 --min-support 10 -o graph.rules
+    Example: rulewright learn graph.tsv -o graph.rules
     """
     from rulewright import learn as learners
     from rulewright.io import read_rules, write_rules
 
+    if best:
+        refuse_options(context, "--best is --learner paths; give one of them", "learner")
+        learner = "paths"
     if learner == "lnn" and templates is None:
         warn("lnn without --templates learns a mixture of paths, as --learner paths does")
         learner = "paths"
@@ -130,12 +146,14 @@ def learn(
                 min_coverage=min_coverage,
                 confidence=confidence,
                 loops=loops,
+                circular=True if circular else None,
                 inverses=not no_inverses,
                 repeated=False if no_repeated else None,
                 prune=prune,
                 sample=sample,
                 seed=seed,
                 memory_limit=memory_limit,
+                time_limit=time,
                 progress=report,
                 on_rules=show,
             ).fit(kb)
@@ -159,6 +177,9 @@ def learn(
         if made.note_:
             warn(made.note_)
     summary = f"{len(rules):,} rules from {kb.n_facts:,} facts"
+    if top is not None:
+        rules = rules.keep_top(top)
+        summary = f"{len(rules):,} of {summary}, up to {top:,} for each head"
     if output is not None:
         write_rules(rules, output)
         warn(summary if output == "-" else f"{summary}, written to {output}")

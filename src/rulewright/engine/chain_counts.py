@@ -314,6 +314,22 @@ class Incidence:
         self._pair_back = np.concatenate([back, there]) if inverses else back
         self._fact_pair = there
 
+    def count_walks(self, length: int) -> int:
+        """Count the walks of so many steps: every grounding of every body."""
+        walks = np.ones(self._n_entities, dtype=np.float64)
+        for _ in range(length):
+            weights = walks[self._after]
+            walks = np.zeros_like(walks)
+            np.add.at(walks, self._before, weights)
+        return int(walks.sum())
+
+    def most_leaving(self) -> Ids:
+        """Return for every step how often it leaves one entity at most."""
+        leaving, counts = np.unique(self._step * self._n_entities + self._before, return_counts=True)
+        most = np.zeros(self._n_steps, dtype=np.int64)
+        np.maximum.at(most, leaving // self._n_entities, counts)
+        return most
+
     def support(self, targets: Sequence[int] | None = None) -> dict[str, Column]:
         """Count the facts of every head that every single relation joins too, loops apart.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -208,6 +209,25 @@ class RuleSet:
             return (False, sign * number) if isinstance(number, int | float) else (True, 0.0)
 
         return self._pick(sorted(range(len(self)), key=lambda index: value(self.statements[index])))
+
+    def keep_top(self, count: int) -> RuleSet:
+        """Keep the first ``count`` rules for each head, in their order, and all other statements.
+
+        >>> from rulewright.logic import parse_rules
+        >>> rules = parse_rules("0.9 :: p(X) :- q(X). 0.8 :: p(X) :- r(X). 0.7 :: q(X) :- r(X).")
+        >>> [str(rule) for rule in rules.keep_top(1)]
+        ['0.9 :: p(X) :- q(X).', '0.7 :: q(X) :- r(X).']
+        """
+        seen: Counter[str] = Counter()
+        kept = []
+        for index, statement in enumerate(self.statements):
+            if isinstance(statement, Rule):
+                head = str(statement.head.predicate)
+                seen[head] += 1
+                if seen[head] > count:
+                    continue
+            kept.append(index)
+        return self._pick(kept)
 
     def by_head(self) -> dict[str, RuleSet]:
         """Group the rules by the predicate of their head, in order of first occurrence."""

@@ -7,7 +7,7 @@ import pytest
 from engine.engines import ENGINES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learn.miner.chain_oracle import all_lengths, count_rules, triples
+from learn.miner.chain_oracle import all_lengths, count_rules, triples, walk_all
 from real_data import DATA, needs_data
 from scipy.stats import beta
 
@@ -56,7 +56,8 @@ def figure(expected, which: str) -> float:
         return expected["support_pairs"] / expected["body_pairs"]
     if which == "pca":
         return expected["support_pairs"] / expected["known_pairs"]
-    return float(beta.ppf(0.05, expected["support"] + 0.5, expected["body"] - expected["support"] + 0.5))
+    held, given = expected["support_pairs"], expected["body_pairs"]
+    return float(beta.ppf(0.05, held + 0.5, given - held + 0.5))
 
 
 @settings(max_examples=120, deadline=None)
@@ -176,14 +177,15 @@ def test_the_statements_are_portable(make, seed):
 
 def test_targets_and_the_mirror():
     kb = KnowledgeBase.from_triples([("a", "p", "b"), ("b", "q", "a"), ("c", "p", "d"), ("d", "q", "c")])
-    found = mined(RuleMiner(min_confidence=1.0, max_length=1).fit(kb))
+    options = {"confidence": "groundings", "min_confidence": 1.0, "max_length": 1}
+    found = mined(RuleMiner(**options).fit(kb))
     assert set(found) == {("p", (("q", True),)), ("q", (("p", True),))}
-    assert set(mined(RuleMiner(min_confidence=1.0, max_length=1, targets=["q"]).fit(kb))) == {("q", (("p", True),))}
+    assert set(mined(RuleMiner(**options, targets=["q"]).fit(kb))) == {("q", (("p", True),))}
 
 
 def test_a_family_gives_back_its_rules():
     generated = family(400, seed=3)
-    found = mined(RuleMiner(max_length=2, min_confidence=1.0).fit(generated.kb))
+    found = mined(RuleMiner(confidence="groundings", max_length=2, min_confidence=1.0).fit(generated.kb))
     truth = [chain for rule in generated.rules.rules if (chain := Chain.of(rule)) is not None]
     assert len(truth) >= 10
     for chain in truth:
@@ -193,7 +195,8 @@ def test_a_family_gives_back_its_rules():
 def test_pruning_leaves_out_what_shorter_rules_say():
     triple = [(f"a{i}", "p", f"b{i}") for i in range(5)] + [(f"b{i}", "q", f"c{i}") for i in range(5)]
     kb = KnowledgeBase.from_triples([*triple, *((f"a{i}", r, f"c{i}") for i in range(5) for r in ("r", "h"))])
-    full, pruned = (mined(RuleMiner(min_confidence=1.0, prune=each).fit(kb)) for each in (False, True))
+    options = {"confidence": "groundings", "min_confidence": 1.0}
+    full, pruned = (mined(RuleMiner(**options, prune=each).fit(kb)) for each in (False, True))
     long = (("p", False), ("q", False))
     assert ("h", long) in full and ("r", long) in full and ("h", (("r", False),)) in full
     assert not {("h", long), ("r", long)} <= set(pruned)
@@ -253,14 +256,43 @@ def test_nothing_is_sampled_unless_asked():
     assert any("confidence_low" in rule.annotations for rule in sampled.rules_.rules)
 
 
+def test_lengths_by_what_the_size_affords(monkeypatch):
+    kb = hub_graph(200, 300)
+    counted = RuleMiner(unary=False, constants=False).fit(kb)
+    assert counted.note_ == "" and max(len(steps) for _, steps in mined(counted)) == 3
+    walks = Incidence(kb.tables()["ee"], len(kb.predicates)).count_walks(3)
+    assert walks == sum(map(len, walk_all(triples(kb), 3).values()))
+    monkeypatch.setattr("rulewright.learn.miner.learner.MOST_WALKS", {2: 10**9, 3: walks - 1})
+    shorter = RuleMiner(unary=False, constants=False).fit(kb)
+    assert max(len(steps) for _, steps in mined(shorter)) == 2
+    assert f"rules of length 3 were left out: {walks:,} walks" in shorter.note_ and "--max-length 3" in shorter.note_
+
+
+def test_time_that_is_up_keeps_what_was_counted():
+    kb = hub_graph(400, 20_000)
+    miner = RuleMiner(max_length=4, time_limit=0.7, unary=False, constants=False).fit(kb)
+    assert "stopped after 0.7 s: rules of length" in miner.note_ and "--time" in miner.note_
+    assert RuleMiner(max_length=1, time_limit=600, unary=False, constants=False).fit(kb).note_ == ""
+
+
+def test_no_rules_and_the_best_that_was_left_out():
+    kb = KnowledgeBase.from_triples([("a", "p", "b"), ("a", "q", "b"), ("c", "q", "d"), ("e", "q", "f")])
+    miner = RuleMiner(unary=False, constants=False).fit(kb)
+    assert len(miner.rules_) == 0
+    assert "no rule was found; the best that was left out, q(V0, V1) :- p(V0, V1), holds in 1 of 1 cases" in miner.note_
+    assert "min_support=1 (--min-support 1) admits it" in miner.note_
+    assert len(RuleMiner(unary=False, constants=False, min_support=1, max_length=1).fit(kb).rules_) == 2
+
+
 def test_parameters_beside_a_preset_win():
     kb = family(60, seed=1).kb
     preset = RuleMiner(preset="milr", min_confidence=0.1).fit(kb).rules_
     same = {"min_relation_facts": 4, "min_middles": 4, "min_body": 4, "min_coverage": 0.008}
     same |= {"circular": True, "unary": False, "constants": False}
+    same["confidence"] = "groundings"
     assert preset == RuleMiner(**same, repeated=False, loops="against", min_confidence=0.1).fit(kb).rules_
     given = {"min_relation_facts": 1, "min_middles": 1, "min_body": 1, "min_coverage": 0.0, "repeated": True}
-    given |= {"circular": False, "unary": True, "constants": True}
+    given |= {"circular": False, "unary": True, "constants": True, "confidence": "beta"}
     everything = RuleMiner(preset="milr", **given, loops="skip", min_confidence=0.1).fit(kb).rules_
     assert everything == RuleMiner(min_confidence=0.1).fit(kb).rules_ != preset
 
@@ -268,7 +300,7 @@ def test_parameters_beside_a_preset_win():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_length": 0}, "max_length must lie in 1 … 4, got 0"),
+        ({"max_length": 0}, "max_length must lie in 1 … 4 or None, got 0"),
         ({"min_confidence": 2}, r"min_confidence must lie in \[0, 1\], got 2"),
         ({"confidence": "high"}, "confidence must be 'groundings'"),
         ({"loops": "maybe"}, "loops must be 'skip', 'against' or None"),
@@ -305,11 +337,10 @@ def test_the_published_rules_of_dwie():
     assert len(published) == 90
     gold = {rule.canonical() for rule in read_rules(DATA / "dwie" / "dwie.grules.txt").rules}
     assert len(gold & set(published)) == 34
+    counting = {"confidence": "groundings", "circular": True, "unary": False, "constants": False}
     for loops, expected in (("against", 209), ("skip", 215)):
-        assert (
-            len(RuleMiner(min_confidence=0.98, max_length=2, loops=loops, unary=False, constants=False).fit(kb).rules_)
-            == expected
-        )
+        miner = RuleMiner(min_confidence=0.98, min_support=1, max_length=2, loops=loops, **counting)
+        assert len(miner.fit(kb).rules_) == expected
 
 
 def test_relations_without_facts_give_no_rules():

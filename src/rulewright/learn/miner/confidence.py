@@ -21,13 +21,17 @@ TRUST = 0.05
 
 
 def measure_confidences(counts: Counts, kind: Confidence) -> Floats:
-    """Return the confidence of every rule: its share, or for ``beta`` the lower bound of the share of groundings.
+    """Return the confidence of every rule: its share, or for ``beta`` the lower bound of the share of pairs.
 
-    >>> counts = {"support": np.array([2, 200]), "body": np.array([2, 200])}
+    The groundings of one pair are no independent cases, so pairs are what the bound counts.
+
+    >>> counts = {"support_pairs": np.array([2, 200]), "body_pairs": np.array([2, 200])}
     >>> measure_confidences(counts, "beta").round(3).tolist()
     [0.431, 0.99]
     """
-    return bound_shares(counts["support"], counts["body"]) if kind == "beta" else measure_shares(counts, kind)
+    if kind == "beta":
+        return bound_shares(counts["support_pairs"], counts["body_pairs"])
+    return measure_shares(counts, kind)
 
 
 def measure_shares(counts: Counts, kind: Confidence) -> Floats:
@@ -59,7 +63,7 @@ def annotate_counts(counts: Counts) -> list[dict[str, object]]:
         "pca": counts["support_pairs"] / np.maximum(counts["known_pairs"], 1),
         "coverage": counts["support_pairs"] / counts["facts"],
     }
-    columns = {name: counts[name].tolist() for name in ("support", "body")}
+    columns = {name: counts[name].tolist() for name in ("support", "body", "body_pairs")}
     columns |= {name: share.round(6).tolist() for name, share in shares.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -10,17 +13,18 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
-from rulewright.checks import SHARE, Flag, MemoryLimit, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import SHARE, TIME_LIMIT, Flag, MemoryLimit, Names, OneOf, ParameterRule, Progress, Real, Whole
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids, look_up
 from rulewright.engine import Engine, SQLEngine
 from rulewright.engine import chain_counts as chains
 from rulewright.engine.chain_counts import Incidence
 from rulewright.engine.sql import Column
-from rulewright.errors import DataError
+from rulewright.errors import DataError, TimeLimitError
 from rulewright.learn.base import Learner
-from rulewright.learn.miner.confidence import Confidence, Counts, Floats, measure_confidences
+from rulewright.learn.miner.confidence import Confidence, Counts, keep_rows, measure_confidences
 from rulewright.learn.miner.properties import MIN_NAMED_SUPPORT, PropertyCounter, PropertyFilters
 from rulewright.learn.miner.refinements import RefinementCounter
 from rulewright.learn.miner.thresholds import ThresholdCounter
@@ -44,6 +48,18 @@ from rulewright.logic import (
 
 Loops = Literal["skip", "against"]
 
+MOST_WALKS = {2: 1_000_000_000, 3: 50_000_000}
+"""Up to so many walks of each length are counted where no length is asked for."""
+
+MOST_WALKS_PER_FACT = 1000
+"""And up to so many walks of three steps for each fact: in denser graphs long rules are many and say little."""
+
+HEAD_GROUPS = 8
+"""Longer rules are counted for so many groups of heads one after the other, so that some are there when time is up."""
+
+END_BATCH = 30_000_000
+"""About how many groundings are in memory at once while their ends are counted."""
+
 
 @dataclass(frozen=True)
 class MinerFilters:
@@ -59,6 +75,7 @@ class MinerFilters:
     unary: bool = True
     constants: bool = True
     thresholds: bool = True
+    confidence: Confidence = "beta"
 
 
 PRESETS: Mapping[str | None, MinerFilters] = {
@@ -74,6 +91,7 @@ PRESETS: Mapping[str | None, MinerFilters] = {
         unary=False,
         constants=False,
         thresholds=False,
+        confidence="groundings",
     ),
 }
 """``milr`` has the filters of the code published with the MILR paper."""
@@ -90,11 +108,12 @@ class RuleMiner(Learner):
     nothing, and counts nowhere.
 
     Args:
-        max_length: the longest body, 1 … 4.
+        max_length: the longest body, 1 … 4. None counts bodies of two steps where the graph has up to 10⁹ walks of two,
+            and of three where it has up to 5·10⁷ walks of three and a thousand a fact; ``note_`` says what is left out.
         min_confidence, min_support: of the rules to keep.
-        confidence: what ``min_confidence`` is about and becomes the rule's own: over ``groundings``, over ``pairs``,
-            ``pca``, or ``beta``, the lower 5 % bound of a Beta(support + ½, body − support + ½), which distrusts high
-            confidence on little support.
+        confidence: what ``min_confidence`` is about and becomes the rule's own, c: the share of ``groundings``, of
+            ``pairs``, ``pca``, or ``beta``, the lower 5 % bound of Beta(s + ½, b − s + ½) for s of b different pairs,
+            which distrusts high confidence on little support (beta).
         targets: the head relations of interest; None is all.
         inverses: whether bodies may walk relations backwards.
         preset: ``"milr"`` has the published filters; it sets those of the following that are not given. Without it,
@@ -117,11 +136,13 @@ class RuleMiner(Learner):
             ``confidence_high``, a 95 % interval of support / body, and ``note_`` says so.
         seed: of the sample.
         memory_limit: of the database.
+        time_limit: seconds after which counting stops; the rules found so far are kept, and ``note_`` says so.
         on_rules: called with the rules of each length as they are found.
 
     >>> from rulewright.data.generators import family
-    >>> miner = RuleMiner(min_confidence=1.0, min_support=5, targets=["grandparent_of"]).fit(family(60).kb)
-    >>> print(miner.rules_.rules[0].head, miner.rules_.rules[0].confidence)
+    >>> miner = RuleMiner(targets=["grandparent_of"]).fit(family(60).kb)
+    >>> best = miner.rules_.rules[0]
+    >>> print(best.head, best.annotations["pairs"])
     grandparent_of(V0, V2) 1.0
 
     Fan et al., Boosting Document-Level Relation Extraction by Mining and Injecting Logical Rules, EMNLP 2022.
@@ -131,10 +152,10 @@ class RuleMiner(Learner):
     """What a reader of the rules should know; empty where all counts are exact."""
 
     _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {
-        "max_length": Whole(1, 4),
+        "max_length": Whole(1, 4, optional=True),
         "min_confidence": SHARE,
         "min_support": Whole(1),
-        "confidence": OneOf("groundings", "pairs", "pca", "beta"),
+        "confidence": OneOf("groundings", "pairs", "pca", "beta", None),
         "targets": Names(),
         "inverses": Flag(),
         "preset": OneOf("milr", None),
@@ -152,15 +173,16 @@ class RuleMiner(Learner):
         "sample": Whole(1, optional=True),
         "seed": Whole(0),
         "memory_limit": MemoryLimit(),
+        "time_limit": TIME_LIMIT,
     }
 
     def __init__(
         self,
         *,
-        max_length: int = 2,
-        min_confidence: float = 0.9,
-        min_support: int = 1,
-        confidence: Confidence = "groundings",
+        max_length: int | None = None,
+        min_confidence: float = 0.01,
+        min_support: int = 2,
+        confidence: Confidence | None = None,
         targets: Collection[str] | None = None,
         inverses: bool = True,
         preset: Literal["milr"] | None = None,
@@ -178,6 +200,7 @@ class RuleMiner(Learner):
         sample: int | None = None,
         seed: int = 0,
         memory_limit: int | str | None = None,
+        time_limit: float | None = None,
         progress: Progress | None = None,
         on_rules: Callable[[list[Rule]], None] | None = None,
     ) -> None:
@@ -187,7 +210,7 @@ class RuleMiner(Learner):
         self.min_middles, self.min_body = min_middles, min_body
         self.loops, self.repeated, self.circular, self.prune = loops, repeated, circular, prune
         self.unary, self.constants, self.thresholds = unary, constants, thresholds
-        self.sample, self.seed, self.memory_limit = sample, seed, memory_limit
+        self.sample, self.seed, self.memory_limit, self.time_limit = sample, seed, memory_limit, time_limit
         self.progress, self.on_rules = progress, on_rules
         self._check_parameters()
 
@@ -198,10 +221,16 @@ class RuleMiner(Learner):
         self.note_ = ""
         given = {field.name: getattr(self, field.name) for field in fields(MinerFilters)}
         filters = replace(PRESETS[self.preset], **{name: value for name, value in given.items() if value is not None})
+        began = time.monotonic()
         rules = self._mine_chains(kb, filters)
         if self.prune:
             rules = drop_redundant(rules)
-        rules += self._mine_properties(kb, filters)
+        if self.time_limit is None or time.monotonic() - began < self.time_limit:
+            rules += self._mine_properties(kb, filters)
+        elif filters.unary or filters.constants or filters.thresholds:
+            self._add_note("rules about one entity were not begun")
+        if not rules:
+            self._explain_nothing(kb)
         text = cache(str)  # the atoms of mined rules recur
         rules.sort(
             key=lambda rule: (
@@ -229,23 +258,87 @@ class RuleMiner(Learner):
         if facts is None:  # relations are declared at most, and none has a fact
             return []
         incidence = Incidence(facts, len(kb.predicates), inverses=self.inverses)
+        longest = self._choose_length(incidence, len(facts)) if self.max_length is None else self.max_length
         rules: list[Rule] = []
-        with Engine(kb, memory_limit=self.memory_limit) as engine:
-            engine.put("edge", incidence.edge)
-            for length in range(1, self.max_length + 1):
-                new = self._mine(engine, incidence, filters, length)
-                rules += new
-                if self.on_rules is not None:
-                    self.on_rules(new)
+        length = 1
+        with ExitStack() as stack:
+            engine = stack.enter_context(Engine(kb, memory_limit=self.memory_limit))
+            if self.time_limit is not None:
+                stack.enter_context(engine.time_limit(self.time_limit))
+            try:
+                engine.put("edge", incidence.edge)
+                for length in range(1, longest + 1):
+                    for new in self._mine(engine, incidence, filters, length, longest):
+                        rules += new
+                        if self.on_rules is not None:
+                            self.on_rules(new)
+            except TimeLimitError:
+                self._add_note(
+                    f"stopped after {self.time_limit:g} s: rules of length {length} are not complete"
+                    + (f", longer ones up to {longest} were not begun" if length < longest else "")
+                    + "; a higher time_limit (--time) or a smaller max_length (--max-length) has all"
+                )
         return rules
 
-    def _mine(self, engine: SQLEngine, incidence: Incidence, filters: MinerFilters, length: int) -> list[Rule]:
-        """Return the rules of one length."""
+    def _add_note(self, text: str) -> None:
+        if text not in self.note_:
+            self.note_ = "; ".join(filter(None, [self.note_, text]))
+
+    def _choose_length(self, incidence: Incidence, n_facts: int) -> int:
+        """Return the longest body that the size of the graph affords."""
+        for length, most in MOST_WALKS.items():
+            walks = incidence.count_walks(length)
+            allowed = most if length == 2 else min(most, MOST_WALKS_PER_FACT * n_facts)
+            if walks > allowed:
+                self._add_note(
+                    f"rules of length {length} were left out: {walks:,} walks are more than the {allowed:,} "
+                    f"that are counted unasked; max_length={length} (--max-length {length}) counts them"
+                )
+                return length - 1
+        return max(MOST_WALKS)
+
+    def _explain_nothing(self, kb: KnowledgeBase) -> None:
+        """Say which rule came nearest, and what would have admitted it."""
+        limits = {"min_confidence": self.min_confidence, "min_support": self.min_support}
+        limits["min_coverage"] = self.min_coverage or 0
+        loosest = {"min_confidence": 0.0, "min_support": 1, "min_coverage": 0.0}
+        if limits == loosest:
+            return
+        silent = {"prune": False, "sample": None, "progress": None, "on_rules": None}
+        lengths = {"max_length": min(self.max_length or 2, 2)}
+        rules = clone(self).set_params(**loosest, **silent, **lengths).fit(kb).rules_.rules
+        if not rules:
+            self._add_note("no rule holds in a single case")
+            return
+        best = rules[0]
+        told = {"min_confidence": best.confidence, "min_support": best.support or 1}
+        told["min_coverage"] = best.annotations.number("coverage") or 0.0
+        missed = [name for name, value in told.items() if value < limits[name]]
+        flags = [f"{name}={_round_down(told[name]):g}" for name in missed]
+        options = [f"--{name.replace('_', '-')} {_round_down(told[name]):g}" for name in missed]
+        self._add_note(
+            f"no rule was found; the best that was left out, {best.head} :- {', '.join(map(str, best.body))}, holds in "
+            f"{best.support:,} of {best.annotations['body']:,} cases with confidence {best.confidence:.3g}: "
+            f"{', '.join(flags)} ({' '.join(options)}) admits it"
+        )
+
+    def _mine(
+        self, engine: SQLEngine, incidence: Incidence, filters: MinerFilters, length: int, longest: int
+    ) -> Iterator[list[Rule]]:
+        """Yield the rules of one length, in parts that are complete for some heads and bodies."""
         kb = engine.kb
+        table = kb.tables()["ee"]
+        facts = np.bincount(table.predicate, minlength=len(kb.predicates))
+        heads = np.flatnonzero(facts)
+        if self.targets is not None:
+            heads = np.intersect1d(heads, [kb.predicate_index(name) for name in self.targets])
+        groups = _group_heads(heads, facts, 1 if length <= 2 else HEAD_GROUPS)
 
         def report(done: int) -> None:
             if self.progress is not None:
-                self.progress(f"rules of length {length}", 3 * (length - 1) + done, 3 * self.max_length)
+                steps = HEAD_GROUPS + 1
+                done_here = steps * done // (len(groups) + 1)
+                self.progress(f"rules of length {length}", steps * (length - 1) + done_here, steps * longest)
 
         report(0)
         sample = self._draw_sample(incidence) if length > 2 else None
@@ -257,56 +350,81 @@ class RuleMiner(Learner):
         else:
             bodies = engine.run(chains.body_counts(length, first=first))
             loops = engine.run(chains.loop_counts(length, first=first))
-        report(1)
-        table = kb.tables()["ee"]
-        targets = None if self.targets is None else [kb.predicate_index(name) for name in self.targets]
         count_loops = filters.loops == "against"
-        if length == 1:
-            supports = incidence.support(targets)
-        else:
-            starts = None if sample is None else sample.starts
-            head = chains.heads(table, targets=targets, starts=starts, loops=count_loops and not filters.circular)
-            engine.put("head", head)
-            few = int(bodies["n"].sum()) <= chains.FEW_PATHS
-            supports = engine.run(chains.support_counts(length, few_paths=few, circular=filters.circular))
-        report(2)
-        counts = _join_counts(supports, bodies, loops, length, count_steps(len(kb.predicates)))
-        if length == 1 and not filters.circular:
-            # A fact that joins an entity to itself is its own inverse, and then all that the body says of that pair.
-            used = np.where(count_loops & (counts["p0"] == invert_step(encode_step(counts["h"]))), counts["loops"], 0)
-            counts |= {"circular": used, "hidden_pairs": used}
-        counts["body"] = counts["body"] - counts["circular"]
-        if not count_loops:
-            counts["body"] = counts["body"] - counts["loops"]
-        facts = np.bincount(table.predicate, minlength=len(kb.predicates))
-        counts["facts"] = facts[counts["h"]]
-        share = 1.0 if sample is None else sample.share
-        counts = _keep_rows(counts, self._pass_filters(counts, filters, facts, length, share))
-        if self.confidence in ("groundings", "beta"):
-            counts = _keep_rows(counts, self._confidences(counts) >= self.min_confidence)
-        if len(counts["h"]) == 0:
-            report(3)
-            return []
+        for done, group in enumerate(groups, start=1):
+            report(done)
+            if length == 1:
+                supports = incidence.support(group.tolist())
+            else:
+                starts = None if sample is None else sample.starts
+                with_loops = count_loops and not filters.circular
+                engine.put("head", chains.heads(table, targets=group.tolist(), starts=starts, loops=with_loops))
+                few = int(bodies["n"].sum()) <= chains.FEW_PATHS
+                supports = engine.run(chains.support_counts(length, few_paths=few, circular=filters.circular))
+            counts = _join_counts(supports, bodies, loops, length, count_steps(len(kb.predicates)))
+            if length == 1 and not filters.circular:
+                # A fact that joins an entity to itself is its own inverse, and all that the body says of that pair
+                is_inverse_head = counts["p0"] == invert_step(encode_step(counts["h"]))
+                used = np.where(count_loops & is_inverse_head, counts["loops"], 0)
+                counts |= {"circular": used, "hidden_pairs": used}
+            counts["body"] = counts["body"] - counts["circular"]
+            if not count_loops:
+                counts["body"] = counts["body"] - counts["loops"]
+            counts["facts"] = facts[counts["h"]]
+            share = 1.0 if sample is None else sample.share
+            counts = keep_rows(counts, self._pass_filters(counts, filters, facts, length, share))
+            counts = keep_rows(counts, self._may_pass(counts, filters.confidence, incidence.most_leaving(), length))
+            for part in _split_by_body(counts, length) if length > 1 else [counts]:
+                self._count_ends(part, engine, incidence, filters, length, sample)
+                kept = keep_rows(part, measure_confidences(part, filters.confidence) >= self.min_confidence)
+                yield self._write_rules(kept, list(kb.predicates), filters, length, sample)
+
+    def _may_pass(self, counts: Counts, kind: Confidence, most_leaving: Ids, length: int) -> npt.NDArray[np.bool_]:
+        """Tell which rules can have the confidence wanted, by what is known before their ends are counted.
+
+        A pair of ends has at most as many groundings as the steps but the last, or the steps back but the first, may
+        branch; so the body has at least ``body`` over that many pairs.
+        """
+        if kind == "pca" or length == 1:
+            return np.full(len(counts["h"]), fill_value=True)
+        if kind == "groundings":
+            return measure_confidences(counts, kind) >= self.min_confidence
+        steps = [counts[f"p{position}"] for position in range(length)]
+        there = np.prod([most_leaving[step].astype(np.float64) for step in steps[:-1]], axis=0)
+        back = np.prod([most_leaving[invert_step(step)].astype(np.float64) for step in steps[1:]], axis=0)
+        branches = np.maximum(np.minimum(there, np.where(back > 0, back, np.inf)), 1)
+        least = np.maximum(np.ceil(counts["body"] / branches).astype(np.int64), counts["support_pairs"])
+        bounds = measure_confidences({**counts, "body_pairs": least}, kind)
+        return np.asarray(bounds >= self.min_confidence)
+
+    def _count_ends(
+        self,
+        counts: Counts,
+        engine: SQLEngine,
+        incidence: Incidence,
+        filters: MinerFilters,
+        length: int,
+        sample: StartSample | None,
+    ) -> None:
+        """Add the pairs that bodies join, and for a sample the intervals."""
+        count_loops = filters.loops == "against"
         if length == 1:
             known = incidence.known(counts["h"], counts["p0"], loops=count_loops)
             counts |= {"body_pairs": counts["body"], "known_pairs": known - counts["hidden_pairs"]}
-        else:
-            columns = {name: counts[name] for name in ("h", *(f"p{position}" for position in range(length)))}
-            engine.put("rule", {"r": np.arange(len(counts["h"])), **columns})
-            ends = engine.run(chains.end_counts(length, loops=count_loops, first=first))
-            order = np.argsort(ends["r"])
-            counts["body_pairs"] = ends["pairs"][order] - counts["hidden_pairs"]
-            counts["known_pairs"] = ends["known"][order] - counts["hidden_pairs"]
+            return
+        first = "edge" if sample is None else "sampled_edge"
+        columns = {name: counts[name] for name in ("h", *(f"p{position}" for position in range(length)))}
+        engine.put("rule", {"r": np.arange(len(counts["h"])), **columns})
+        ends = engine.run(chains.end_counts(length, loops=count_loops, first=first))
+        order = np.argsort(ends["r"])
+        counts["body_pairs"] = ends["pairs"][order] - counts["hidden_pairs"]
+        counts["known_pairs"] = ends["known"][order] - counts["hidden_pairs"]
         if sample is not None:
-            statement = chains.start_counts(length, loops=count_loops, circular=filters.circular, first=first)
-            sums = engine.run(statement)
+            sums = engine.run(chains.start_counts(length, loops=count_loops, circular=filters.circular, first=first))
             order = np.argsort(sums["r"])
             sums = {name: column[order] for name, column in sums.items()}
             low, high = ratio_interval(counts["support"], counts["body"], sums, drawn=1 / sample.share)
             counts |= {"low": low, "high": high}
-        report(3)
-        counts = _keep_rows(counts, self._confidences(counts) >= self.min_confidence)
-        return self._write_rules(counts, list(kb.predicates), length, skip_loops=not count_loops, sample=sample)
 
     def _mine_properties(self, kb: KnowledgeBase, filters: MinerFilters) -> list[Rule]:
         """Return the rules about one entity."""
@@ -314,13 +432,14 @@ class RuleMiner(Learner):
             return []
         chosen = self._choose_property_filters(filters)
         properties = PropertyCounter(kb, chosen)
-        refinements = RefinementCounter(kb, chosen, thresholds=filters.thresholds, two_steps=self.max_length > 1)
+        refinements = RefinementCounter(kb, chosen, thresholds=filters.thresholds, two_steps=(self.max_length or 2) > 1)
         rules = properties.mine()
         if filters.thresholds:
             rules += ThresholdCounter(kb, chosen, properties).mine()
         if filters.loops == "skip":  # a refined chain leaves loops out
             rules += refinements.mine()
-        self.note_ = "; ".join(filter(None, [self.note_, *properties.notes, *refinements.notes]))
+        for note in (*properties.notes, *refinements.notes):
+            self._add_note(note)
         if self.on_rules is not None:
             self.on_rules(rules)
         return rules
@@ -338,7 +457,7 @@ class RuleMiner(Learner):
             filters.circular,
             filters.unary,
             filters.constants,
-            self.confidence,
+            filters.confidence,
         )
 
     def _draw_sample(self, incidence: Incidence) -> StartSample | None:
@@ -346,7 +465,7 @@ class RuleMiner(Learner):
         starts = np.unique(incidence.edge["a0"])
         if self.sample is None or self.sample >= len(starts):
             return None
-        self.note_ = (
+        self._add_note(
             f"rules of more than two steps were counted from a sample of {self.sample:,} of {len(starts):,} entities: "
             "support and body are estimates, confidence_low … confidence_high is the 95 % interval of support / body"
         )
@@ -373,17 +492,20 @@ class RuleMiner(Learner):
                     keep &= step != other
         return keep
 
-    def _confidences(self, counts: Counts) -> Floats:
-        return measure_confidences(counts, self.confidence)
-
     def _write_rules(
-        self, counts: Counts, relations: Sequence[str], length: int, *, skip_loops: bool, sample: StartSample | None
+        self,
+        counts: Counts,
+        relations: Sequence[str],
+        filters: MinerFilters,
+        length: int,
+        sample: StartSample | None,
     ) -> list[Rule]:
         variables = [Variable(f"V{position}") for position in range(length + 1)]
         ends = variables[0], variables[-1]
         ends_differ = Comparison("!=", *ends)
         heads = [Atom(name, ends) for name in relations]
         share = 1.0 if sample is None else sample.share
+        confidences = measure_confidences(counts, filters.confidence).tolist()
         columns = {name: column.tolist() for name, column in counts.items()}
         steps = [columns[f"p{position}"] for position in range(length)]
         atoms = [
@@ -395,11 +517,12 @@ class RuleMiner(Learner):
         ]
         paths = zip(*steps, strict=True)
         rules = []
-        for confidence, path, *values in zip(self._confidences(counts).tolist(), paths, *columns.values(), strict=True):
+        for confidence, path, *values in zip(confidences, paths, *columns.values(), strict=True):
             row = dict(zip(columns, values, strict=True))
             statistics: dict[str, object] = {
                 "support": round(row["support"] * share),
                 "body": round(row["body"] * share),
+                "body_pairs": round(row["body_pairs"] * share),
                 "pairs": round(row["support_pairs"] / row["body_pairs"], 6),
                 "pca": round(row["support_pairs"] / max(row["known_pairs"], 1), 6),
                 "coverage": round(min(row["support_pairs"] * share / row["facts"], 1.0), 6),
@@ -407,7 +530,7 @@ class RuleMiner(Learner):
             if sample is not None:
                 statistics |= {"confidence_low": round(row["low"], 6), "confidence_high": round(row["high"], 6)}
             body: list[Formula] = [written[step] for written, step in zip(atoms, path, strict=True)]
-            if skip_loops and row["loops"]:
+            if filters.loops == "skip" and row["loops"]:
                 body.append(ends_differ)
             rules.append(Rule(heads[row["h"]], tuple(body), min(confidence, 1.0), Annotations(statistics)))
         return rules
@@ -461,8 +584,27 @@ def ratio_interval(
     return low, high
 
 
-def _keep_rows(counts: Counts, keep: npt.NDArray[np.bool_]) -> Counts:
-    return {name: column[keep] for name, column in counts.items()}
+def _round_down(value: float) -> float:
+    return math.floor(value * 1000) / 1000
+
+
+def _group_heads(heads: Ids, facts: Ids, most: int) -> list[Ids]:
+    """Put relations into groups, up to ``most``, that have about as many facts each."""
+    before = np.cumsum(facts[heads]) - facts[heads]
+    group = before * most // max(int(facts[heads].sum()), 1)
+    return [heads[group == index] for index in np.unique(group)]
+
+
+def _split_by_body(counts: Counts, length: int) -> Iterator[Counts]:
+    """Yield the rules in parts whose different bodies have up to ``END_BATCH`` groundings, or one body more."""
+    if len(counts["h"]) == 0:
+        return
+    steps = np.stack([counts[f"p{position}"] for position in range(length)])
+    _, first, body_of_rule = np.unique(steps, axis=1, return_index=True, return_inverse=True)
+    groundings = counts["body"] + counts["circular"] + counts["loops"]
+    part = (np.cumsum(groundings[first]) // END_BATCH)[body_of_rule.reshape(-1)]
+    for index in np.unique(part):
+        yield keep_rows(counts, part == index)
 
 
 def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n_steps: int) -> Counts:

@@ -173,7 +173,9 @@ def most_frequent(kb: KnowledgeBase, count: int) -> list[str]:
 
 
 def _mine(kb: KnowledgeBase, targets: Sequence[str], options: Mapping[str, Any], seed: int) -> RuleSet:
-    return RuleMiner(targets=targets, seed=seed, unary=False, constants=False, **options).fit(kb).rules_
+    counting: dict[str, Any] = {"confidence": "groundings", "circular": True}
+    forms: dict[str, Any] = {"unary": False, "constants": False, "thresholds": False}
+    return RuleMiner(targets=targets, seed=seed, **counting, **forms, **options).fit(kb).rules_
 
 
 def _lnn(kb: KnowledgeBase, targets: Sequence[str], options: Mapping[str, Any], seed: int) -> RuleSet:

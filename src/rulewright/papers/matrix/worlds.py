@@ -102,9 +102,17 @@ def _load_graph(name: str) -> Setting:
     train, valid, test = (_read_labels(split, relations) for split in (kb, kb.split("valid"), kb.split("test")))
     nothing = np.zeros_like(train)
     everything = worlds_to_facts([World(features, nothing, nothing)], [train | valid | test], relations)
-    gold = (
-        RuleMiner(max_length=2, min_confidence=1.0, min_support=20, unary=False, constants=False).fit(everything).rules_
+    miner = RuleMiner(
+        max_length=2,
+        min_confidence=1.0,
+        min_support=20,
+        confidence="groundings",
+        circular=True,
+        unary=False,
+        constants=False,
+        thresholds=False,
     )
+    gold = miner.fit(everything).rules_
     return Setting(
         relations,
         (World(features, nothing, train),),
