@@ -190,7 +190,10 @@ def _read_atom(
     for term in unit.args:
         if not isinstance(term, Variable):
             constants = "names" if isinstance(term, Symbol) else "numbers"
-            raise DataError(f"{reader} knows entities by their index only, not the {constants} of {unit} in: {source}")
+            raise DataError(
+                f"{reader} knows entities by their index only, not the {constants} of {unit} in: {source}; "
+                "leave such rules out, or mine with constants=False"
+            )
     first, second = (variables.setdefault(str(term), len(variables)) for term in unit.args)
     if first == second:
         raise DataError(f"{reader} has no label for an entity with itself, as {unit} asks in: {source}")

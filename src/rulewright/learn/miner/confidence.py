@@ -51,9 +51,12 @@ def bound_shares(supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64],
     from scipy.special import betaincinv
 
     # Rules are many and their counts few: each pair of counts is looked up once
-    pairs, rows = np.unique(np.stack([supports, np.maximum(bodies, supports)]), axis=1, return_inverse=True)
-    bounds = betaincinv(pairs[0] + 0.5, pairs[1] - pairs[0] + 0.5, trust)
-    return np.asarray(bounds, dtype=np.float64)[rows.reshape(-1)]
+    bodies = np.maximum(bodies, supports)
+    size = int(bodies.max(initial=0)) + 1
+    keys, rows = np.unique(supports * size + bodies, return_inverse=True)
+    held, cases = keys // size, keys % size
+    bounds: Floats = betaincinv(held + 0.5, cases - held + 0.5, trust)[rows.reshape(-1)]
+    return bounds
 
 
 def annotate_counts(counts: Counts) -> list[dict[str, object]]:
