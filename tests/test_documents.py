@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import subprocess
 import sys
@@ -43,6 +45,27 @@ def test_examples_run(path, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.name)
+def test_notebooks_run(path, tmp_path, monkeypatch):
+    """Run the cells as a notebook does; what the last line of a cell is must show itself."""
+    pytest.importorskip("polars")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    shown = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert not cell["outputs"], "outputs are not kept"
+        statements = ast.parse("".join(cell["source"])).body
+        last = statements[-1]
+        assert isinstance(last, ast.Expr)
+        exec(compile(ast.Module(statements[:-1], []), path.name, "exec"), names)
+        value = eval(compile(ast.Expression(last.value), path.name, "eval"), names)
+        shown.append(value._repr_html_())  # type: ignore[attr-defined]
+    assert any("<svg" in text for text in shown) and all("<" in text for text in shown)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,29 @@ class KnowledgeBase:
         for name, *args in facts:
             builder.add(str(name), args)
         return builder.build()
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, format: Literal["triples", "table"] = "triples", columns: Sequence[str] | None = None
+    ) -> KnowledgeBase:
+        """Build a knowledge base from a data frame of pandas, Polars or Arrow, or a mapping of NumPy columns.
+
+        A graph has the columns head, relation and tail, under these names or usual other ones; ``columns`` says which
+        they are where the names do not, as `read_facts` takes it. With ``format="table"`` a frame has a row for each
+        entity, named in the first column, and a column for each thing that is known of it: numbers and dates become
+        attributes.
+
+        >>> frame = {"head": np.array(["ann"]), "relation": np.array(["parent_of"]), "tail": np.array(["bob"])}
+        >>> KnowledgeBase.from_frame(frame).tuples("parent_of")
+        [('ann', 'bob')]
+        >>> people = {"name": np.array(["ann", "bob"]), "age": np.array([71, 42])}
+        >>> KnowledgeBase.from_frame(people, format="table").tuples("age")
+        [('ann', 71.0), ('bob', 42.0)]
+        """
+        from importlib import import_module
+
+        kb: KnowledgeBase = import_module("rulewright.io.frames").from_frame(frame, format=format, columns=columns)
+        return kb  # by name, since reading stands below this folder
 
     @classmethod
     def from_columns(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.checks import OneOf
-from rulewright.data import FactTable, KnowledgeBase, Value
+from rulewright.data import FactTable, KnowledgeBase, Value, signature
 from rulewright.data.facts import group_by_signature
 from rulewright.data.index import expand_ranges, range_bounds
 from rulewright.engine.batches import RuleBatch, Source
@@ -299,17 +299,29 @@ class Inferred(Sequence[InferredFact]):
         return self.kb.with_facts(tables, self.kb.tables(truth=False))
 
     def to_frame(self, library: FrameLibrary | None = None) -> Any:
-        """Return the new facts as a data frame of pandas or Polars: fact, predicate, score, round, rules.
+        """Return the new facts as a data frame of pandas or Polars, best first, with score, round and rules.
+
+        Where all are of relations they have head, relation and tail; otherwise predicate and ``arg1``, ``arg2``, …
 
         >>> from rulewright import KnowledgeBase, apply, parse_rules
         >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
         >>> apply(parse_rules("0.9 :: child_of(X, Y) :- parent_of(Y, X)."), kb).to_frame("polars").rows()
-        [('child_of(bob, ann)', 'child_of', 0.9, 1, '0.9 :: child_of(X, Y) :- parent_of(Y, X).')]
+        [('bob', 'child_of', 'ann', 0.9, 1, '0.9 :: child_of(X, Y) :- parent_of(Y, X).')]
         """
         facts = list(self)
-        columns: dict[str, list[Any]] = {
-            "fact": list(map(str, facts)),
-            "predicate": [fact.predicate for fact in facts],
+        predicates = [fact.predicate for fact in facts]
+        columns: dict[str, list[Any]]
+        if all(signature(self.kb.predicate(name)) == "ee" for name in self.derived):
+            columns = {"head": [fact.args[0] for fact in facts], "relation": predicates}
+            columns["tail"] = [fact.args[1] for fact in facts]
+        else:
+            widest = max(len(fact.args) for fact in facts)
+            columns = {"predicate": predicates}
+            for position in range(widest):
+                columns[f"arg{position + 1}"] = [
+                    fact.args[position] if position < len(fact.args) else None for fact in facts
+                ]
+        columns |= {
             "score": [fact.score for fact in facts],
             "round": [fact.round for fact in facts],
             "rules": ["\n".join(map(str, fact.rules)) for fact in facts],

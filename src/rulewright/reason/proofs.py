@@ -177,6 +177,12 @@ class Explanation:
         """Return one of the proofs as a drawing."""
         return self.proofs[index].svg()
 
+    def _repr_html_(self) -> str:
+        """Show the best proof as a drawing, or why there is none, in notebooks."""
+        from html import escape
+
+        return self.svg() if self.proofs and self.total is None else f"<pre>{escape(str(self))}</pre>"
+
     def __str__(self) -> str:
         parts = []
         if not self.proofs or self.status == "false":

@@ -34,6 +34,7 @@ from rulewright.reason.inferred import (
     keep_best,
 )
 from rulewright.reason.program import IntegrityConstraint, RuleProgram, find_strata
+from rulewright.tables import html_table
 
 Facts = tuple[Ids, ...]
 """Facts of a signature: their predicates, their arguments and perhaps their classes, as whole numbers."""
@@ -56,6 +57,12 @@ class Update:
     added: Inferred
     removed: Inferred
     confirmed: Inferred
+
+    def _repr_html_(self) -> str:
+        """Show what changed as a table in notebooks."""
+        parts = {"+": self.added, "−": self.removed, "=": self.confirmed}
+        rows = ((sign, fact.score, fact) for sign, inferred in parts.items() for fact in inferred[:100])
+        return html_table(["", "score", "fact"], rows, caption=repr(self), limit=300)
 
     def __repr__(self) -> str:
         counts = f"{len(self.added):,} added, {len(self.removed):,} removed, {len(self.confirmed):,} confirmed"
