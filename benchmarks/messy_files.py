@@ -77,6 +77,7 @@ MESSY = {
     "an unclear header, by name": Messy(
         "with --columns", {"a.csv": UNCLEAR}, columns="tail=whom,head=who,relation=does"
     ),
+    "an edge list": Messy("no column for the relation", {"a.csv": "source,target,weight\nann,bob,0.5\nbob,cid,0.5\n"}),
     "words nobody knows": Messy("a header that only stands out", {"a.csv": UNKNOWN_WORDS}),
     "a header twice": Messy("two files put together", {"a.csv": (lines(("head", "relation", "tail"), *FAMILY)) * 2}),
     "what apply writes": Messy(

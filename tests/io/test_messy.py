@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rulewright import read_facts
 from rulewright.data import KnowledgeBase
-from rulewright.errors import DataError, ParseError
+from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.io import triples
 from rulewright.io.columns import HEADER_WORDS, choose_columns, read_header
 
@@ -85,6 +85,7 @@ REFUSED = {
     "_,head,relation,tail, or by name, such as --columns 'head=who,relation=does,tail=whom'",
     "a wide table": f"people.csv:1: {HEADER}: id, age, city, retired, born",
     "words nobody knows": f"a.csv:1: {HEADER}: who, does, whom; say it in order, such as --columns head,relation,tail",
+    "an edge list": "a.csv:1: the header names a head and a tail but no relation: source, target, weight; add a column",
     "Latin-1": "a.tsv:2: byte 0xe9 is not UTF-8 text; convert the file, e.g. iconv -f latin1 -t utf-8",
     "ragged lines": "a.tsv:2: found 4 columns, expected 3: 'ann\\tknows\\tbob\\tcid'",
     "an empty field": "a.tsv:2: the tail is empty",
@@ -270,3 +271,30 @@ def test_notes_are_part_of_the_summary(tmp_path):
     kb = messy_files.MESSY["a leading id"].read(tmp_path)
     assert str(kb.summary()).endswith("1 more column ignored: id")
     assert kb.summary().as_dict()["notes"] == kb.notes
+
+
+STARTS = st.sampled_from(
+    [
+        "",
+        ":ID,a:int,:LABEL\n",
+        ":START_ID,:END_ID,:TYPE\n",
+        "id,age,city\n",
+        "s,p,o\n",
+        "_id,_labels,_start,_end,_type\n",
+    ]
+)
+CONTENTS = st.text(alphabet="ab1,;\t\n\r\"': _\\id.-2T", max_size=60).map(str.encode) | st.binary(max_size=40)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(STARTS, CONTENTS, st.sampled_from([None, "table", "neo4j"]), st.sampled_from([None, "head,relation,name,world"]))
+def test_any_table_is_read_or_an_error_of_ours(tmp_path_factory, start, content, format, columns):
+    path = tmp_path_factory.mktemp("any") / "a.csv"
+    path.write_bytes(start.encode() + content)
+    try:
+        kb = read_facts(path, format=format, columns=columns)
+    except RulewrightError as error:
+        assert "\n" not in str(error)
+    else:
+        assert kb.summary().facts == len([*kb.facts()])

@@ -79,6 +79,16 @@ def has_header_word(fields: Iterable[str]) -> bool:
     return is_role or not words.isdisjoint(_OTHER_WORDS) or any(map(_NEO4J_FIELD.fullmatch, fields))
 
 
+def lacks_relation(fields: Sequence[str]) -> bool:
+    """Tell whether a header has words for a head and a tail, and none for a relation.
+
+    >>> lacks_relation(["source", "target", "weight"])
+    True
+    """
+    roles = {_ROLE_OF.get(_normalise(field), ("_", 0))[0] for field in fields}
+    return {"head", "tail"} <= roles and "relation" not in roles
+
+
 def guess_roles(fields: Sequence[str]) -> tuple[str, ...]:
     """Return roles that the columns below an unclear header may have, as an example: the first three that can.
 

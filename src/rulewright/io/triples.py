@@ -29,6 +29,7 @@ from rulewright.io.columns import (
     guess_roles,
     has_header_word,
     is_by_name,
+    lacks_relation,
     read_header,
 )
 from rulewright.io.delimited import Sheet, are_quoted, delimiter_of, open_sheet, scan
@@ -171,6 +172,8 @@ def _read_sheet(
         header = True if is_by_name(columns) else header
     elif clear is not None and header is not False:
         roles = clear
+    elif lacks_relation(sheet.fields) and len(sheet.fields) < 3:
+        raise _unclear_header(sheet)
     elif len(sheet.fields) < 3:
         raise sheet.fault(
             f"found {format_count(len(sheet.fields), 'column', 'columns')} separated by {sheet.delimiter!r}, expected "
@@ -230,6 +233,12 @@ def _delete_triple(connection: Any, table: str, cells: Sequence[str]) -> int:
 
 
 def _unclear_header(sheet: Sheet) -> ParseError:
+    if lacks_relation(sheet.fields):
+        return sheet.fault(
+            f"the header names a head and a tail but no relation: {', '.join(sheet.fields)}; add a column for it, "
+            "such as relation",
+            1,
+        )
     roles = guess_roles(sheet.fields)
     named = zip(roles, sheet.fields, strict=True)
     by_name = ",".join(f"{role}={field.strip()}" for role, field in named if role != "_")
