@@ -198,3 +198,11 @@ def test_labels_are_shown_beside_names(folder):
     for command in (["apply"], ["complete"], ["explain", "ancestor_of(ann, bob)"]):
         shown = run(*command, "family.rules", "family.tsv", "--labels", "labels.tsv").stdout
         assert "is an ancestor of [ancestor_of](Ann Lee [ann], bob)" in shown
+
+
+def test_without_rules_they_are_mined_first(folder):
+    facts = [f"a{i}\tparent_of\tb{i}" for i in range(30)] + [f"b{i}\tchild_of\ta{i}" for i in range(28)]
+    (folder / "graph.tsv").write_text("\n".join(facts) + "\n")
+    text = run("complete", "graph.tsv", "--top", "2").stdout
+    assert "child_of(b28, a28)" in text and "child_of(b29, a29)" in text
+    assert "since parent_of(a28, b28)" in text

@@ -50,7 +50,9 @@ def random_case(seed: int) -> tuple[RuleSet, KnowledgeBase]:
         for text in (*CLOSED, *NAMED)
         if chance.random() < 0.6
     ]
-    return parse_rules("0.5 :: r(X, Y) :- q(X, Y). @{weight: 1, ways: telling} " + " ".join(texts)), builder.build()
+    return parse_rules(
+        "0.5 :: r(X, Y) :- q(X, Y). @{weight: 1, weight_inverse: 0.5, ways: telling} " + " ".join(texts)
+    ), builder.build()
 
 
 def mean_scores(rules: RuleSet, kb: KnowledgeBase, relation: str):
@@ -129,7 +131,7 @@ def test_the_sum_is_shown_with_what_speaks_against_it():
 
 def test_weights_are_of_one_round_and_of_completion_rules():
     kb = KnowledgeBase.from_triples([("ann", "p", "bob")])
-    rules = parse_rules("0.9 :: q(X, Y) :- p(X, Y). @{weight: 2}")
+    rules = parse_rules("0.9 :: q(X, Y) :- p(X, Y). @{weight: 2, weight_inverse: 0}")
     assert apply(rules, kb)[0].score == 1.0
     assert apply(rules, kb, max_rounds=None)[0].score == 0.9
     with pytest.raises(DataError, match="one round"):
@@ -137,6 +139,8 @@ def test_weights_are_of_one_round_and_of_completion_rules():
     with pytest.raises(DataError, match="a weight is no score"):
         apply(parse_rules("2 p(X, Y) => q(X, Y)."), kb)
     assert apply(parse_rules("2 p(X, Y) => p(Y, X)."), kb, aggregation="weight")[0].score == 2
+    mixed = apply(parse_rules("0.9 :: u(X) :- p(X, Y). hard !p(X, X)."), kb, aggregation="weight")
+    assert mixed.note == "2 statements conclude no relation of two entities; weights passed them over"
 
 
 def test_files_of_completion_rules_are_grouped_and_short():

@@ -51,18 +51,21 @@ def is_completion_formula(statement: Statement) -> bool:
 def adds_weights(rules: RuleSet) -> bool:
     """Return whether rules are to be added up by their weights: completion rules, that conclude relations alone.
 
+    They are known by ``weight_inverse``, or by formulas that only completion learners write. A ``weight`` alone may be
+    that of a classifier, which is nothing without the rest of it.
+
     >>> from rulewright import parse_rules
     >>> adds_weights(parse_rules("0.9 :: r(X, Y) :- q(X, Y). @{weight: 1.5} 0.2 s(X, Y) => !r(X, Y)."))
     True
-    >>> adds_weights(parse_rules("0.9 :: r(X, Y) :- q(X, Y).")), adds_weights(parse_rules("2 p(X) => q(X)."))
-    (False, False)
+    >>> adds_weights(parse_rules("0.9 :: r(X, Y) :- q(X, Y). @{weight: 1}"))
+    False
     """
     is_weighted = False
     for statement in rules:
         if isinstance(statement, Template):
             return False
         if isinstance(statement, Rule):
-            is_weighted |= "weight" in statement.annotations or "weight_inverse" in statement.annotations
+            is_weighted |= "weight_inverse" in statement.annotations
             if not isinstance(statement.head, Atom) or len(statement.head.args) != 2:
                 return False
         elif is_completion_formula(statement):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.checks import Progress
-from rulewright.data import KnowledgeBase, Value
+from rulewright.data import KnowledgeBase, Value, signature
 from rulewright.data.index import Ids, positions_within, range_bounds
 from rulewright.engine.batches import Source
 from rulewright.engine.walks import Evidence, RuleForm, RuleTable, path_truth
@@ -95,6 +95,10 @@ class WeightedRules:
             statement for statement in rules if predicates is None or find_conclusions(statement) & set(predicates)
         ]
         rows, self.graph = read_rows(chosen, self.kb, weighted=True, memory_limit=memory_limit)
+        self._passed_over = sum(
+            not any(signature(self.kb.predicate(name)) == "ee" for name in find_conclusions(statement))
+            for statement in chosen
+        )
         index_of = {id(statement): index for index, statement in enumerate(rules)}
         self._tables: dict[str, _WeightedTable] = {}
         for relation, name in enumerate(self.kb.predicates):
@@ -138,6 +142,9 @@ class WeightedRules:
             found, lowest, is_tied = keep_best(found, max_facts, by_lists=False)
             how = describe_cut(found, lowest, is_tied or lowest == tied_at)
             note = f"stopped at max_facts={max_facts:,}: {how}"
+        if self._passed_over:
+            passed = f"{self._passed_over:,} statements conclude no relation of two entities; weights passed them over"
+            note = f"{note}; {passed}" if note else passed
         if progress is not None:
             progress("weighing rules", len(self._tables), len(self._tables))
         derived = {
