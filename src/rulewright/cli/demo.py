@@ -45,7 +45,7 @@ def demo(
     from rulewright.reason import apply
 
     family = generators.family(people, missing=missing, noise=noise, seed=seed)
-    miner = RuleMiner(max_length=2, min_confidence=0.6 * (1 - missing), min_support=5, constants=False)
+    miner = RuleMiner(max_length=2, min_confidence=0.55 * (1 - missing), min_support=5, constants=False)
     learned = miner.fit(family.kb).rules_
     rules, struck = _correct(learned, generators.family(people, seed=seed).kb)
     constraints = parse_rules(_CONSTRAINTS)

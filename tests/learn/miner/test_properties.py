@@ -203,3 +203,14 @@ def test_tiny_graphs(facts):
     kb = KnowledgeBase.from_facts([*facts, ("q", "b", "c")])
     for rule in RuleMiner(max_length=2, min_confidence=0.0, min_support=1).fit(kb).rules_.rules:
         assert rule.annotations["support"] <= rule.annotations["body"]
+
+
+def test_a_limit_of_time_keeps_what_was_counted(monkeypatch):
+    monkeypatch.setattr(properties, "JOINS_AT_ONCE", 50)
+    kb = family(60, seed=1).kb
+    filters = choose_filters(min_support=2, circular=False)
+    everything = {rule.canonical() for rule in PropertyCounter(kb, filters).mine()}
+    late = PropertyCounter(kb, filters._replace(deadline=0.0))
+    some = {rule.canonical() for rule in late.mine()}
+    assert some < everything
+    assert "time was up when rules about one entity were counted for" in late.notes[0]

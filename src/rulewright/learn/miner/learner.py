@@ -226,7 +226,8 @@ class RuleMiner(Learner):
         if self.prune:
             rules = drop_redundant(rules)
         if self.time_limit is None or time.monotonic() - began < self.time_limit:
-            rules += self._mine_properties(kb, filters)
+            deadline = None if self.time_limit is None else began + self.time_limit
+            rules += self._mine_properties(kb, filters, deadline)
         elif filters.unary or filters.constants or filters.thresholds:
             self._add_note("rules about one entity were not begun")
         if not rules:
@@ -426,25 +427,28 @@ class RuleMiner(Learner):
             low, high = ratio_interval(counts["support"], counts["body"], sums, drawn=1 / sample.share)
             counts |= {"low": low, "high": high}
 
-    def _mine_properties(self, kb: KnowledgeBase, filters: MinerFilters) -> list[Rule]:
-        """Return the rules about one entity."""
+    def _mine_properties(self, kb: KnowledgeBase, filters: MinerFilters, deadline: float | None) -> list[Rule]:
+        """Return the rules about one entity, and the chains that properties of their ends refine."""
         if not (filters.unary or filters.constants or filters.thresholds):
             return []
-        chosen = self._choose_property_filters(filters)
+        chosen = self._choose_property_filters(filters, deadline)
         properties = PropertyCounter(kb, chosen)
         refinements = RefinementCounter(kb, chosen, thresholds=filters.thresholds, two_steps=(self.max_length or 2) > 1)
         rules = properties.mine()
-        if filters.thresholds:
-            rules += ThresholdCounter(kb, chosen, properties).mine()
-        if filters.loops == "skip":  # a refined chain leaves loops out
-            rules += refinements.mine()
+        if chosen.is_late():
+            self._add_note("time was up before thresholds and refined chains were looked for")
+        else:
+            if filters.thresholds:
+                rules += ThresholdCounter(kb, chosen, properties).mine()
+            if filters.loops == "skip":  # a refined chain leaves loops out
+                rules += refinements.mine()
         for note in (*properties.notes, *refinements.notes):
             self._add_note(note)
         if self.on_rules is not None:
             self.on_rules(rules)
         return rules
 
-    def _choose_property_filters(self, filters: MinerFilters) -> PropertyFilters:
+    def _choose_property_filters(self, filters: MinerFilters, deadline: float | None) -> PropertyFilters:
         return PropertyFilters(
             None if self.targets is None else tuple(self.targets),
             self.min_support,
@@ -458,6 +462,7 @@ class RuleMiner(Learner):
             filters.unary,
             filters.constants,
             filters.confidence,
+            deadline,
         )
 
     def _draw_sample(self, incidence: Incidence) -> StartSample | None:

@@ -8,6 +8,7 @@ columns count all rules at once.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,6 +74,11 @@ class PropertyFilters(NamedTuple):
     unary: bool
     constants: bool
     confidence: Confidence
+    deadline: float | None = None
+
+    def is_late(self) -> bool:
+        """Whether the time is up, by the clock of `time.monotonic`."""
+        return self.deadline is not None and time.monotonic() > self.deadline
 
     def confidences(self, counts: Counts) -> Floats:
         """Return the confidence of rules; for ``beta``, the lower bound of the share of different heads."""
@@ -296,6 +302,12 @@ class PropertyCounter:
         body_atoms = everything.write(self.kb, Variable("V0"), Variable("V1"))
         kept: list[Counts] = []
         for block in self._split_heads(plain, counted):
+            if kept and self.filters.is_late():
+                self.notes.append(
+                    f"time was up when rules about one entity were counted for {block.start:,} of "
+                    f"{len(self.heads):,} heads"
+                )
+                break
             members = self.heads.holds[:, block].T.tocsr()
             parts = []
             for matrix, pairs_matrix, start in ((plain, None, 0), (counted, once, len(bodies))):
