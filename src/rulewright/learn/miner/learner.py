@@ -140,7 +140,7 @@ class RuleMiner(Learner):
         on_rules: called with the rules of each length as they are found.
 
     >>> from rulewright.data.generators import family
-    >>> miner = RuleMiner(targets=["grandparent_of"]).fit(family(60).kb)
+    >>> miner = RuleMiner(max_length=2, targets=["grandparent_of"]).fit(family(60).kb)
     >>> best = miner.rules_.rules[0]
     >>> print(best.head, best.annotations["pairs"])
     grandparent_of(V0, V2) 1.0
