@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -119,7 +121,8 @@ class SortedRows:
     """Distinct rows of whole numbers from 0, sorted, to be found by their first columns or by the first and another.
 
     ``order`` says which of the given rows stands where. A row is found column by column: the groups of rows that agree
-    in the columns so far are numbered, and a group and a value make the key of the next, so that no key is too large.
+    in the columns so far are numbered, and a group and a value make the key of the next, so that no key is too large;
+    where whole rows make keys that are not, by these.
 
     >>> rows = SortedRows([np.array([1, 0, 1]), np.array([5, 7, 2])])
     >>> rows.order.tolist(), rows.find([np.array([1, 0, 3]), np.array([5, 7, 5])]).tolist()
@@ -165,8 +168,22 @@ class SortedRows:
 
     def find(self, columns: Sequence[npt.NDArray[Any]]) -> Ids:
         """Return where each of these rows stands in the order, −1 where it is not there."""
-        starts, ends = self.ranges(columns)
-        return np.where(ends > starts, starts, -1)
+        if self._keys is None or len(self) == 0:
+            starts, ends = self.ranges(columns)
+            return np.where(ends > starts, starts, -1)
+        sizes = [size for size, _, _ in self._levels]
+        is_there = np.ones(len(columns[0]), dtype=bool)
+        for column, size in zip(columns, sizes, strict=True):
+            is_there &= (column >= 0) & (column < size)
+        wanted = encode_rows(columns, sizes)
+        positions = np.minimum(np.searchsorted(self._keys, wanted), len(self) - 1)
+        return np.where(is_there & (self._keys[positions] == wanted), positions, -1)
+
+    @cached_property
+    def _keys(self) -> Ids | None:
+        """Every row as one number, where these are not too large."""
+        sizes = [size for size, _, _ in self._levels]
+        return encode_rows(self.columns, sizes) if math.prod(sizes) <= np.iinfo(np.int64).max else None
 
     def ranges_by(self, position: int, first: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Ids, Ids]:
         """Return ranges of `rows_by` with these values in the first column and in that at ``position``."""

@@ -7,6 +7,7 @@ atom has the fewest facts for it, found by binary search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.data.index import Ids, SortedRows, expand_ranges, match_sorted
+from rulewright.data.index import Ids, SortedRows, encode_rows, expand_ranges, match_sorted
 from rulewright.engine.batches import RuleBatch
 from rulewright.logic import NUMBER_TYPE, Comparison, Head, Membership, Number, Symbol, Term, Variable
 
@@ -140,11 +141,18 @@ class RuleInstances:
 
 
 def group_rows(columns: Sequence[Ids]) -> tuple[Ids, Ids]:
-    """Sort rows: return where the groups of equal rows begin in that order, and the order."""
+    """Sort rows of whole numbers from 0: return where the groups of equal rows begin in that order, and the order."""
     if len(columns[0]) == 0:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    order = np.lexsort(tuple(reversed(columns)))
-    is_first = np.append(True, np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0))
+    sizes = [int(column.max()) + 1 for column in columns]
+    if math.prod(sizes) <= np.iinfo(np.int64).max:
+        keys = encode_rows(columns, sizes)
+        order = np.argsort(keys, kind="stable")
+        ordered = [keys[order]]
+    else:
+        order = np.lexsort(tuple(reversed(columns)))
+        ordered = [column[order] for column in columns]
+    is_first = np.append(True, np.any([column[1:] != column[:-1] for column in ordered], axis=0))
     return np.flatnonzero(is_first), order
 
 

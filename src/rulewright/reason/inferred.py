@@ -65,6 +65,8 @@ class InferredColumns:
         """Return some of the rows."""
         if chosen.all():
             return self
+        if 4 * np.count_nonzero(chosen) < len(chosen):
+            return self.take(np.flatnonzero(chosen))
         lengths = np.diff(self.source_bounds)
         return InferredColumns(
             tuple(column[chosen] for column in self.columns),
