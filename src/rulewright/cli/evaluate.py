@@ -132,8 +132,6 @@ def evaluate_kbc(
         elif rule_set is None:
             tried = learn.RuleMiner(seed=seed, progress=report)
         if tried is not None and time is not None:
-            if "time_limit" not in tried.get_params():
-                raise typer.BadParameter(f"{type(tried).__name__} has no limit of time", param_hint="'--time'")
             tried.set_params(time_limit=time)
         result = learn.evaluate(
             rule_set if tried is None else tried,

@@ -87,9 +87,8 @@ class RuleRanker:
         aggregation = aggregation or choose_aggregation(rule_set)
         check_parameter("aggregation", aggregation, AGGREGATION)
         kb = declare_predicates(rule_set, kb)
-        chosen = [
-            statement for statement in rule_set if predicates is None or find_conclusions(statement) & set(predicates)
-        ]
+        wanted = None if predicates is None else set(predicates)
+        chosen = [statement for statement in rule_set if wanted is None or find_conclusions(statement) & wanted]
         rows, graph = read_rows(chosen, kb, weighted=aggregation == "weight", memory_limit=memory_limit)
         tables = {step: write_table(step, part) for step, part in rows.items()}
         return cls(kb, tables, aggregation=aggregation, graph=graph)
