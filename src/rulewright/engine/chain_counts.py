@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from rulewright.data import FactTable
@@ -322,6 +323,13 @@ class Incidence:
             walks = np.zeros_like(walks)
             np.add.at(walks, self._before, weights)
         return int(walks.sum())
+
+    def find_symmetric(self) -> npt.NDArray[np.bool_]:
+        """Tell for every relation whether its facts are those of its inverse."""
+        there = self._facts * np.int64(self._n_pairs) + self._fact_pair
+        back = self._facts * np.int64(self._n_pairs) + self._pair_back[: len(self._facts)]
+        one_sided = np.bincount(self._facts[~np.isin(there, back)], minlength=self._n_heads)
+        return np.asarray(one_sided == 0)
 
     def most_leaving(self) -> Ids:
         """Return for every step how often it leaves one entity at most."""

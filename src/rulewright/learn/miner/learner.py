@@ -105,7 +105,7 @@ class RuleMiner(Learner):
     the same rule), with support, body, the confidence over different (v0, vl) ``pairs``, the partial-completeness
     confidence ``pca`` (over pairs whose v0 has the head relation to something) and ``coverage``, the share of the
     head's facts that the rule gives. A grounding whose body uses the very fact of the head is *circular*: it shows
-    nothing, and counts nowhere.
+    nothing, and counts nowhere. Relations that equal their inverse are walked forwards only.
 
     Args:
         max_length: the longest body, 1 … 4. None counts bodies of two steps where the graph has up to 10⁹ walks of two,
@@ -374,6 +374,8 @@ class RuleMiner(Learner):
             counts["facts"] = facts[counts["h"]]
             share = 1.0 if sample is None else sample.share
             counts = keep_rows(counts, self._pass_filters(counts, filters, facts, length, share))
+            if not filters.circular:
+                counts = keep_rows(counts, ~_are_repetitions(counts, incidence.find_symmetric(), length))
             counts = keep_rows(counts, self._may_pass(counts, filters.confidence, incidence.most_leaving(), length))
             for part in _split_by_body(counts, length) if length > 1 else [counts]:
                 self._count_ends(part, engine, incidence, filters, length, sample)
@@ -589,6 +591,20 @@ def ratio_interval(
     return low, high
 
 
+def _are_repetitions(counts: Counts, symmetric: npt.NDArray[np.bool_], length: int) -> npt.NDArray[np.bool_]:
+    """Tell which bodies walk a symmetric relation backwards: the rule that walks it forwards says the same.
+
+    Of a single step that is the head's own inverse there is no other.
+    """
+    repetitions = np.zeros(len(counts["h"]), dtype=bool)
+    for position in range(length):
+        step = counts[f"p{position}"]
+        repetitions |= symmetric[step_relation(step)] & (is_inverse(step) == 1)
+    if length == 1:
+        repetitions &= step_relation(counts["p0"]) != counts["h"]
+    return repetitions
+
+
 def _round_down(value: float) -> float:
     return math.floor(value * 1000) / 1000
 
@@ -649,18 +665,26 @@ def drop_redundant(rules: Sequence[Rule]) -> list[Rule]:
         if chain is not None and chain.is_closed:
             conclusions.setdefault(chain.steps, []).append((Step(chain.head), rule.confidence))
             conclusions.setdefault(chain.mirror(), []).append((Step(chain.head, True), rule.confidence))
+    by_head: dict[object, list[Rule]] = {}  # the rules that may subsume one: a chain subsumes no longer chain
+    for rule in rules:
+        by_head.setdefault((rule.head.predicate, _is_chain(rule)), []).append(rule)
     kept = []
     for rule in rules:
+        others = by_head.get((rule.head.predicate, False), [])
+        if not _is_chain(rule):
+            others = others + by_head.get((rule.head.predicate, True), [])
         is_subsumed = any(
-            other.head.predicate == rule.head.predicate
-            and len(other.body) < len(rule.body)
-            and other.confidence >= rule.confidence
-            and subsumes(other, rule)
-            for other in rules
+            len(other.body) < len(rule.body) and other.confidence >= rule.confidence and subsumes(other, rule)
+            for other in others
         )
         if not is_subsumed and not _is_composed(rule, conclusions):
             kept.append(rule)
     return kept
+
+
+def _is_chain(rule: Rule) -> bool:
+    chain = Chain.of(rule)
+    return chain is not None and chain.is_closed
 
 
 def _is_composed(rule: Rule, conclusions: Mapping[tuple[Step, ...], Sequence[tuple[Step, float]]]) -> bool:
