@@ -80,6 +80,7 @@ def main() -> None:
             max_length=2,
             min_confidence=options.min_confidence,
             min_support=options.min_support,
+            confidence="groundings",
             unary=False,
             constants=False,
         )
