@@ -45,6 +45,15 @@ def test_learned_rules_are_shown(graph):
     assert "weight" in shown.stdout and "brother(V1, Y)" in shown.stdout
 
 
+def test_the_completion_learner_by_one_word_and_a_limit_of_time(graph):
+    clash = CliRunner().invoke(app, ["learn", str(graph), "--best", "--learner", "mine"])
+    assert clash.exit_code == 2 and "--best is --learner paths" in clash.stderr
+    refused = CliRunner().invoke(app, ["learn", str(graph), "--best", "--circular"])
+    assert refused.exit_code == 2 and "--learner mine" in refused.stderr
+    stopped = CliRunner().invoke(app, ["learn", str(graph), "--time", "0.000001", "--top", "2"])
+    assert stopped.exit_code == 0 and "stopped after" in stopped.stderr
+
+
 def test_a_sample_is_said(graph):
     command = ["learn", str(graph), "--max-length", "3", "--min-confidence", "0.1", "--target", "uncle"]
     assert CliRunner().invoke(app, command).stderr == ""
