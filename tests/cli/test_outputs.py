@@ -135,3 +135,27 @@ def test_the_formats_that_help_names_are_all_there_are():
     assert list_names(FACT_FORMATS, "read") == console.FACT_FORMAT_NAMES
     assert list_names(RULE_FORMATS, "read") == console.RULE_FORMAT_NAMES
     assert f"{list_names(FACT_FORMATS, 'write')}; {list_names(RULE_FORMATS, 'write')}" == console.OUTPUT_FORMAT_NAMES
+
+
+@pytest.mark.parametrize("command", ["apply", "complete"])
+@pytest.mark.parametrize("output", ["new.tsv", "new.csv"])
+def test_triples_of_heads_with_other_than_two_arguments_are_refused_before_the_work(
+    folder, monkeypatch, command, output
+):
+    def apply(*args: object, **options: object) -> None:
+        raise AssertionError("the work has begun")
+
+    (folder / "family.rules").write_text(f"{RULES}0.5 :: parent(X) :- parent_of(X, Y).\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(f"rulewright.reason.{command}", apply)
+        error = run(command, "family.rules", "family.tsv", "-o", output).exception
+    message = f"{output} would have triples, and the rules give parent, which has 1 argument; write a .facts file"
+    assert message in str(error) and not (folder / output).exists()
+    assert run(command, "family.rules", "family.tsv", "-o", "new.facts").exit_code == 0
+    assert "parent(ann)" in (folder / "new.facts").read_text()
+
+
+def test_heads_that_are_not_asked_for_may_have_any_number_of_arguments(folder):
+    (folder / "family.rules").write_text(f"{RULES}0.5 :: parent(X) :- parent_of(X, Y).\n")
+    options = ("--predicate", "grandparent_of", "-o", "new.tsv")
+    assert run("complete", "family.rules", "family.tsv", *options).exit_code == 0

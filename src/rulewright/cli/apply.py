@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -79,6 +79,7 @@ def apply(
         refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
     check_output(output, (rules, facts), "facts")
     rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
+    refuse_heads(rule_set, kb, output)
     if update is not None:
         changed = update_inferred(
             update, rule_set, kb, aggregation=aggregation, min_score=min_score, rounds=rounds, max_facts=max_facts
@@ -121,6 +122,27 @@ def apply(
         )
         print_line()
     print_line(summary + (f"; {len(shown)} are shown" if len(shown) < len(inferred) else ""))
+
+
+def refuse_heads(
+    rules: RuleSet, kb: KnowledgeBase, output: str | None, predicates: Sequence[str] | None = None
+) -> None:
+    """Refuse, before the work, a file of triples for what they cannot say: heads of other than two arguments."""
+    from rulewright.errors import DataError
+    from rulewright.io.formats import find_output_format
+    from rulewright.reason.rule_rows import find_conclusions
+
+    if output is None or find_output_format(output, "facts").name != "triples":
+        return
+    declared = {**kb.predicates, **{declaration.name: declaration for declaration in rules.predicates}}
+    for name in dict.fromkeys(name for statement in rules for name in sorted(find_conclusions(statement))):
+        has_classes = name in declared and declared[name].classes is not None
+        width = rules.arities[name] + has_classes
+        if width != 2 and (predicates is None or name in predicates):
+            raise DataError(
+                f"{output} would have triples, and the rules give {name}, which has {width} "
+                f"argument{'' if width == 1 else 's'}; write a .facts file instead"
+            )
 
 
 def warn_of(inferred: Inferred) -> None:

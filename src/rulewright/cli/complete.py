@@ -53,13 +53,14 @@ def complete(
 
     Example: rulewright complete family.rules family.tsv --top 20
     """
-    from rulewright.cli.apply import write_inferred
+    from rulewright.cli.apply import refuse_heads, write_inferred
     from rulewright.io import read_rules
     from rulewright.reason import complete as complete_graph
 
     check_output(output, (rules, facts or ""), "facts")
     kb = read_facts_of(rules if facts is None else facts, from_format, columns)
     rule_set = _learn(kb) if facts is None else read_rules(rules)
+    refuse_heads(rule_set, kb, output, predicate)
     with progress("applying rules") as report:
         completion = complete_graph(
             rule_set,
