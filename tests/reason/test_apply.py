@@ -248,3 +248,14 @@ def test_a_cut_in_a_later_round_is_said_to_give_lower_bounds():
     assert len(few) == 70 and not few.exact
     assert "lower bounds" in few.note
     assert apply(rules, kb, max_rounds=None).complete
+
+
+def test_a_limit_of_time_keeps_what_there_is():
+    kb = KnowledgeBase.from_triples((f"n{i}", "next", f"n{i + 1}") for i in range(300))
+    rules = parse_rules("later(X, Y) :- next(X, Y). later(X, Z) :- later(X, Y), next(Y, Z).")
+    everything = {str(fact) for fact in apply(rules, kb, max_rounds=None)}
+    inferred = apply(rules, kb, max_rounds=None, time_limit=0.3)
+    assert {str(fact) for fact in inferred} < everything
+    assert not inferred.exact
+    assert inferred.note.startswith("stopped after 0.3 s in round ")
+    assert apply(rules, kb, max_rounds=None, time_limit=300).exact

@@ -51,6 +51,9 @@ def apply(
         int, typer.Option(min=0, help="The most rounds; 1 applies each rule once, 0 goes on until nothing is new.")
     ] = 1,
     max_facts: Annotated[int, typer.Option(min=1, help="Keep so many new facts, the best.")] = 1_000_000,
+    time: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after about so long and keep what there is.")
+    ] = None,
     update: Annotated[
         str | None,
         typer.Option(help="What an earlier apply wrote (-o OLD.parquet): only what changed since then is looked at."),
@@ -81,6 +84,7 @@ def apply(
     rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
     refuse_heads(rule_set, kb, output)
     if update is not None:
+        refuse_options(context, "an update takes the time that it takes", "time", "memory_limit")
         changed = update_inferred(
             update, rule_set, kb, aggregation=aggregation, min_score=min_score, rounds=rounds, max_facts=max_facts
         )
@@ -97,6 +101,7 @@ def apply(
             min_score=min_score,
             max_rounds=rounds or None,
             max_facts=max_facts,
+            time_limit=time,
             memory_limit=memory_limit,
             progress=report,
         )

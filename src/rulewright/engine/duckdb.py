@@ -118,7 +118,7 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
         """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
         self._execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming", columns)
 
-    def time_limit(self, seconds: float) -> AbstractContextManager[None]:
+    def time_limit(self, seconds: float | None) -> AbstractContextManager[None]:
         """Stop what runs inside after so many seconds; see `rulewright.interrupts.time_limit`."""
         return time_limit(seconds)
 

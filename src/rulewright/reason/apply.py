@@ -80,7 +80,7 @@ class ForwardChaining:
     ) -> None:
         self.program, self.engine, self.aggregation = program, engine, aggregation
         self.min_score, self.max_rounds, self.max_facts, self.progress = min_score, max_rounds, max_facts, progress
-        self.rounds, self.note, self.overflowed, self.exact = 0, "", False, True
+        self.rounds, self.note, self.overflowed, self.timed_out, self.exact = 0, "", False, False, True
         self.rules_left = 0
         self._rows = 0
         self.changed: set[str] = set()
@@ -115,9 +115,16 @@ class ForwardChaining:
                     self._create(table, f"{declare_columns(fact_signature)}, s DOUBLE")
                 known = f"SELECT {_fact_columns(fact_signature)}, 1.0 FROM {table_name(fact_signature)}"
                 self.engine.run(f"INSERT INTO {seen_table(fact_signature)} {known}")
-        for stratum in self._strata:
-            if not self._settle(stratum, first=stratum is self._strata[0]):
-                return
+        try:
+            for stratum in self._strata:
+                if not self._settle(stratum, first=stratum is self._strata[0]):
+                    return
+        except TimeLimitError as error:  # what was given before is whole: a statement adds all of its rows or none
+            self.rounds += 1
+            self.timed_out, self.exact = True, False
+            self.note = (
+                f"{str(error).partition(';')[0]} in round {self.rounds}: there may be more, and scores are lower bounds"
+            )
 
     def _create(self, table: str, columns: str) -> None:
         self.engine.run(f"DROP TABLE IF EXISTS {table}")
@@ -359,6 +366,7 @@ def apply(
     min_score: float = 0.0,
     max_rounds: int | None = 1,
     max_facts: int = 1_000_000,
+    time_limit: float | None = None,
     memory_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> Inferred:
@@ -385,8 +393,9 @@ def apply(
 
     Of more than ``max_facts`` facts the best are kept: rules are applied in the order of their confidence, so that
     those of one round are exactly the best of all, with the scores that they have among all. Where a later round meets
-    the limit, scores are lower bounds, and ``exact`` of the result is False. Whatever is not there, by ``max_rounds``
-    or ``max_facts``, the ``note`` of the result tells.
+    the limit, scores are lower bounds, and ``exact`` of the result is False; likewise where ``time_limit``, in seconds,
+    ends the work, which keeps what was inferred until then. Whatever is not there, by ``max_rounds``
+    or a limit, the ``note`` of the result tells.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -409,9 +418,12 @@ def apply(
     check_parameter("min_score", min_score, Real(0) if aggregation == "weight" else SHARE)
     check_parameter("max_rounds", max_rounds, Whole(1, optional=True))
     check_parameter("max_facts", max_facts, Whole(1))
+    check_parameter("time_limit", time_limit, Real(0, optional=True))
     if aggregation == "weight":
         if max_rounds != 1:
             raise DataError("weights add up over the rules of one round; choose max_rounds=1, or another aggregation")
+        if time_limit is not None:
+            raise DataError("weights add up over all rules, so half of them give no right score; leave out time_limit")
         from rulewright.reason.weighted import WeightedRules
 
         weighted = WeightedRules(rule_set, kb, memory_limit=memory_limit)
@@ -429,7 +441,8 @@ def apply(
             max_facts=max_facts,
             progress=progress,
         )
-        chaining.run()
+        with engine.time_limit(time_limit):
+            chaining.run()
         counts = [(constraint.formula, chaining.count_broken(constraint)) for constraint in program.constraints]
         derived = split_by_predicate(program.kb, chaining.given(), aggregation, min_score=min_score)
         note = chaining.note
@@ -440,7 +453,7 @@ def apply(
             )
             if chaining.exact and chaining.rules_left:
                 note += f"; {chaining.rules_left:,} less confident rules were not applied"
-        elif max_rounds == 1:
+        elif max_rounds == 1 and not chaining.timed_out:
             note = _describe_next_round(chaining, engine)
     violations = [Violation(formula, count) for formula, count in counts if count]
     return Inferred(
@@ -459,7 +472,7 @@ def apply(
             min_score,
             max_rounds,
             max_facts,
-            is_cut=chaining.overflowed,
+            is_cut=chaining.overflowed or chaining.timed_out,
             batches=chaining.batches,
         ),
     )

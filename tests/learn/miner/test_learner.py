@@ -64,7 +64,7 @@ def figure(expected, which: str) -> float:
     if which == "pca":
         return expected["support_pairs"] / expected["known_pairs"]
     held, given = expected["support_pairs"], expected["body_pairs"]
-    return float(beta.ppf(0.05, held + 0.5, given - held + 0.5))
+    return round(float(beta.ppf(0.05, held + 0.5, given - held + 0.5)), 4)
 
 
 @settings(max_examples=120, deadline=None)

@@ -46,6 +46,7 @@ def measure_shares(counts: Counts, kind: Confidence) -> Floats:
 def bound_shares(supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64], *, trust: float = TRUST) -> Floats:
     """Return the lower 5 % bound of Beta(support + ½, body − support + ½), which distrusts little support.
 
+    Four digits are kept: what is written is what is used, and a fifth would be noise.
     Where the best of several rules is looked for, a lower ``trust`` makes up for how often chance was asked.
     """
     from scipy.special import betaincinv
@@ -55,7 +56,7 @@ def bound_shares(supports: npt.NDArray[np.int64], bodies: npt.NDArray[np.int64],
     size = int(bodies.max(initial=0)) + 1
     keys, rows = np.unique(supports * size + bodies, return_inverse=True)
     held, cases = keys // size, keys % size
-    bounds: Floats = betaincinv(held + 0.5, cases - held + 0.5, trust)[rows.reshape(-1)]
+    bounds: Floats = betaincinv(held + 0.5, cases - held + 0.5, trust).round(4)[rows.reshape(-1)]
     return bounds
 
 
