@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rulewright.cli import app
-from rulewright.errors import DataError
+from rulewright.errors import DataError, RulewrightError
 
 RULES = "0.9 :: p(X, Y) :- e(X, Y).\n0.5 :: p(X, Y) :- e(Y, X).\n"
 
@@ -66,3 +66,24 @@ def test_other_rules_and_other_files_are_refused(folder):
     run("convert", "old.tsv", "graph.parquet")
     with pytest.raises(DataError, match="not one that apply wrote"):
         run("apply", "a.rules", "new.tsv", "--update", "graph.parquet")
+
+
+def test_what_is_updated_is_not_overwritten(folder):
+    run("apply", "a.rules", "old.tsv", "-o", "old.parquet")
+    content = (folder / "old.parquet").read_bytes()
+    with pytest.raises(RulewrightError, match=r"cannot write \./old.parquet: it is what is read, and would be lost"):
+        run("apply", "a.rules", "new.tsv", "--update", "old.parquet", "-o", "./old.parquet")
+    assert (folder / "old.parquet").read_bytes() == content
+
+
+def test_changes_are_shown_with_labels(folder):
+    run("apply", "a.rules", "old.tsv", "-o", "old.parquet")
+    (folder / "labels.tsv").write_text("d\tDora\n")
+    result = run("apply", "a.rules", "new.tsv", "--update", "old.parquet", "--labels", "labels.tsv")
+    assert "p(c, Dora [d])" in result.output
+
+
+def test_memory_for_joins_is_refused(folder):
+    run("apply", "a.rules", "old.tsv", "-o", "old.parquet")
+    result = run("apply", "a.rules", "new.tsv", "--update", "old.parquet", "--memory-limit", "1GB")
+    assert result.exit_code == 2 and "Invalid value for '--memory-limit': an update has no joins" in result.output

@@ -80,7 +80,9 @@ def apply(
         refuse_options(context, "only a file (-o) can hold the known facts too", "complete")
     if json or output is not None:
         refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
-    check_output(output, (rules, facts), "facts")
+    if update is not None:
+        refuse_options(context, "an update has no joins in a database; it is for apply anew", "memory_limit")
+    check_output(output, (rules, facts, update), "facts")
     rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
     refuse_heads(rule_set, kb, output)
     if update is not None:
@@ -91,7 +93,7 @@ def apply(
         warn_of(changed.inferred)
         if output is not None:
             write_inferred(changed.inferred, output, complete=complete)
-        print_changes(changed, limit=limit, json=json and output != "-", output=output)
+        print_changes(changed, limit=limit, json=json and output != "-", output=output, labels=labels)
         return
     with progress("applying rules") as report:
         inferred = apply_rules(
@@ -189,7 +191,7 @@ def update_inferred(
     return update(old, kb)
 
 
-def print_changes(changed: Update, *, limit: int, json: bool, output: str | None) -> None:
+def print_changes(changed: Update, *, limit: int, json: bool, output: str | None, labels: str | None) -> None:
     """Print what follows newly (+), what no longer does (-), and what was inferred and is known now (=)."""
     parts = {"+": changed.added, "-": changed.removed, "=": changed.confirmed}
     if json:
@@ -209,7 +211,8 @@ def print_changes(changed: Update, *, limit: int, json: bool, output: str | None
     if output is not None:
         warn(f"{summary}, written to {output}" if output != "-" else summary)
         return
-    rows = [(sign, fact.score, str(fact)) for sign, inferred in parts.items() for fact in inferred[:limit]]
+    show = read_labels(labels).show
+    rows = [(sign, fact.score, show(str(fact))) for sign, inferred in parts.items() for fact in inferred[:limit]]
     if rows:
         print_table(("", "score", "fact"), rows)
         print_line()
