@@ -254,7 +254,13 @@ def test_answers_are_read_as_text_frame_and_table(family):
     assert str(answers).splitlines()[:2] == ["grandparent_of(ann, X): 2 answers", "cid  0.9"]
     assert answers[:1][0] is answers[0] and len(rank(parse_rules(GRANDPARENTS), family, answers.query, count=1)) == 1
     frame = answers.to_frame("polars")
-    assert frame.columns == ["entity", "score", "reasons"] and frame["reasons"][0].startswith("0.9 :: grandparent_of")
+    assert frame.columns == ["head", "relation", "tail", "score", "rules"]
+    assert frame.rows()[0][:4] == ("ann", "grandparent_of", "cid", 0.9)
+    assert frame["rules"][0].startswith("0.9 :: grandparent_of")
+    inferred = apply(parse_rules(GRANDPARENTS), family).to_frame("polars")
+    assert [name for name in inferred.columns if name != "round"] == frame.columns
+    asked_back = rank(parse_rules(GRANDPARENTS), family, "grandparent_of(X, cid)").to_frame("polars")
+    assert asked_back.rows()[0][:3] == ("ann", "grandparent_of", "cid")
     assert "&lt;b&gt;" in answers._repr_html_() and "<b>" not in answers._repr_html_()
     nobody = rank(parse_rules(GRANDPARENTS), family, "grandparent_of(cid, X)")
     assert not nobody and str(nobody) == "grandparent_of(cid, X) has no answer"
@@ -324,6 +330,7 @@ def test_unary_predicates_are_asked_too():
         "0.9 :: male(X) :- father_of(X, Y). 0.4 :: male(X) :- rich(X). 0.4 :: male(X) :- father_of(Y, X)."
     )
     answers = rank(rules, kb, "male(X)")
+    assert answers.to_frame("polars").columns == ["predicate", "arg1", "score", "rules"]
     assert [(answer.entity, answer.score) for answer in answers] == [("cy", 0.9), ("bo", 0.4), ("di", 0.4)]
     assert [str(part) for part in answers.premises(2)[0][1]] == ["rich(cy)"]
     assert rank(rules, kb, "male(X)", known=True)[0].entity == "cy" and len(rank(rules, kb, "male(X)", known=True)) == 4

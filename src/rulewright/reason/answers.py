@@ -36,7 +36,7 @@ from rulewright.logic import (
     substitute,
 )
 from rulewright.logic import Literal as LogicLiteral
-from rulewright.reason.inferred import AGGREGATION, Aggregation
+from rulewright.reason.inferred import AGGREGATION, Aggregation, name_columns
 from rulewright.reason.program import Rules, read_formula, read_rule_set
 from rulewright.reason.proofs import rule_text
 from rulewright.reason.ranking import TIE_BREAK, RuleRanker, find_levels, order_by_levels, pick_best
@@ -113,11 +113,21 @@ class Answers(Sequence[Answer]):
             ]
 
     def to_frame(self, library: FrameLibrary | None = None) -> Any:
-        """Return the answers as a data frame of pandas or Polars: entity, score, reasons."""
-        columns: dict[str, list[Any]] = {
-            "entity": [answer.entity for answer in self],
+        """Return the answers as a data frame of pandas or Polars, with the columns of `Inferred.to_frame`, best first.
+
+        >>> from rulewright.logic import parse_rules
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
+        >>> rules = parse_rules("0.9 :: child_of(X, Y) :- parent_of(Y, X).")
+        >>> rank(rules, kb, "child_of(X, ann)").to_frame("polars").rows()
+        [('bob', 'child_of', 'ann', 0.9, '0.9 :: child_of(X, Y) :- parent_of(Y, X).')]
+        """
+        facts = [self.fact(answer) for answer in self]
+        args = [tuple(term.value if isinstance(term, Number) else term.name for term in fact.args) for fact in facts]
+        is_graph = len(self.query.args) == 2 and not any(isinstance(term, Number) for term in self.query.args)
+        columns = name_columns([str(fact.predicate) for fact in facts], args, is_graph=is_graph)
+        columns |= {
             "score": [answer.score for answer in self],
-            "reasons": ["\n".join(map(str, answer.reasons)) for answer in self],
+            "rules": ["\n".join(map(str, answer.reasons)) for answer in self],
         }
         return build_frame(columns, library)
 

@@ -129,6 +129,22 @@ def combine_rules(columns: Sequence[Column], given: dict[str, Column], aggregati
     )
 
 
+def name_columns(
+    predicates: Sequence[str], args: Sequence[tuple[Value, ...]], *, is_graph: bool
+) -> dict[str, list[Any]]:
+    """Return facts as columns of a frame: head, relation and tail of a graph, or else predicate, ``arg1``, …
+
+    >>> name_columns(["tall", "age"], [("ann",), ("bob", 42)], is_graph=False)
+    {'predicate': ['tall', 'age'], 'arg1': ['ann', 'bob'], 'arg2': [None, 42]}
+    """
+    if is_graph:
+        return {"head": [head for head, _ in args], "relation": [*predicates], "tail": [tail for _, tail in args]}
+    columns: dict[str, list[Any]] = {"predicate": [*predicates]}
+    for position in range(max(map(len, args), default=0)):
+        columns[f"arg{position + 1}"] = [values[position] if position < len(values) else None for values in args]
+    return columns
+
+
 def rank_facts(parts: Sequence[InferredColumns], *, by_lists: bool) -> npt.NDArray[np.int64]:
     """Return the rank of each fact, 0 for the best, equal where nothing tells two apart.
 
@@ -311,18 +327,8 @@ class Inferred(Sequence[InferredFact]):
         [('bob', 'child_of', 'ann', 0.9, 1, '0.9 :: child_of(X, Y) :- parent_of(Y, X).')]
         """
         facts = list(self)
-        predicates = [fact.predicate for fact in facts]
-        columns: dict[str, list[Any]]
-        if all(signature(self.kb.predicate(name)) == "ee" for name in self.derived):
-            columns = {"head": [fact.args[0] for fact in facts], "relation": predicates}
-            columns["tail"] = [fact.args[1] for fact in facts]
-        else:
-            widest = max(len(fact.args) for fact in facts)
-            columns = {"predicate": predicates}
-            for position in range(widest):
-                columns[f"arg{position + 1}"] = [
-                    fact.args[position] if position < len(fact.args) else None for fact in facts
-                ]
+        is_graph = all(signature(self.kb.predicate(name)) == "ee" for name in self.derived)
+        columns = name_columns([fact.predicate for fact in facts], [fact.args for fact in facts], is_graph=is_graph)
         columns |= {
             "score": [fact.score for fact in facts],
             "round": [fact.round for fact in facts],
