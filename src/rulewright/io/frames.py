@@ -86,9 +86,11 @@ def read_parquet(path: str | os.PathLike[str], *, columns: Sequence[str] | None 
             connection.read_parquet(name).create_view("file")
             inferred, note = _is_result(connection, name), ""
             if inferred:
-                [(passed,)] = connection.execute("SELECT COUNT(*) FROM file WHERE status <> 'new'").fetchall()
+                [(passed,)] = connection.execute(
+                    "SELECT COUNT(*) FROM file WHERE status IN ('known', 'false')"
+                ).fetchall()
                 note = f"{Path(name).name}: the new facts of apply; {passed:,} that they were inferred from passed over"
-            new = "SELECT * EXCLUDE (status, score, round, rules, rule_scores) FROM file WHERE status = 'new'"
+            new = "SELECT * EXCLUDE (status, score, round, rules, rule_scores, indices) FROM file WHERE status = 'new'"
             connection.execute(f"CREATE VIEW frame AS {new if inferred else 'SELECT * FROM file'}")
             kb = _read_graph(connection, name, columns)
             return kb.with_notes([note]) if note else kb

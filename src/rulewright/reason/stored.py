@@ -3,6 +3,9 @@
 The file is one table: head, relation and tail of a graph, or predicate, ``arg1`` … and class of other facts; ``status``
 is ``new``, ``known`` or ``false`` (observed so). New facts have a score, the round that gave them, and the numbers and
 scores of their rules. Which rules and options that were stands in the metadata of the file.
+
+Names are for whoever else reads the file. ``indices`` has the same facts as integers, and rows of status ``entity`` name
+these: an update reads nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rulewright.data import FactTable, KnowledgeBase, signature
 from rulewright.data.facts import Column, group_by_signature
@@ -24,11 +28,11 @@ from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import STDIO, file_error
 from rulewright.io.frames import RESULT_KEY
-from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet
+from rulewright.logic import PredicateDeclaration, RuleSet
 from rulewright.reason.inferred import Application, Inferred, InferredColumns
 from rulewright.reason.program import RuleProgram
 
-_VERSION = 1
+_VERSION = 2
 
 
 def write_inferred(inferred: Inferred, path: str | os.PathLike[str]) -> None:
@@ -57,6 +61,7 @@ def _describe(inferred: Inferred) -> dict[str, Any]:
     description: dict[str, Any] = {
         "version": _VERSION,
         "predicates": [[name, part.types, part.classes] for name, part in kb.predicates.items()],
+        "domains": [[name, len(domain)] for name, domain in kb.domains.items()],
         "closed": sorted(kb.closed),
         "rounds": inferred.rounds,
         "note": inferred.note,
@@ -113,10 +118,16 @@ def _fill_table(connection: Any, inferred: Inferred) -> None:
         },
     )
     columns = ", ".join(f'"{name}" VARCHAR' for name in shown)
+    width = max(len(signature(declaration)) for declaration in kb.predicates.values())
+    fields = ["p", *(f"a{position}" for position in range(width))]
     connection.execute(
         f"CREATE TABLE stored ({columns}, status VARCHAR, score DOUBLE, round INTEGER, rules INTEGER[], "
-        "rule_scores DOUBLE[])"
+        f"rule_scores DOUBLE[], indices STRUCT({', '.join(f'{field} INTEGER' for field in fields)}))"
     )
+    if len(labels):
+        connection.execute(
+            f"INSERT INTO stored (\"{names[1]}\", status) SELECT label, 'entity' FROM entity ORDER BY id"
+        )
     new = {name: facts.columns for name, facts in inferred.derived.items()}
     tables = {
         "new": group_by_signature(kb.predicates, new),
@@ -134,8 +145,11 @@ def _fill_table(connection: Any, inferred: Inferred) -> None:
                 source = "facts JOIN given USING (id)"
             expressions = dict.fromkeys(shown, "NULL") | {names[0]: "predicate.label"}
             joins = ["JOIN predicate ON predicate.id = facts.p"]
+            indices = dict.fromkeys(fields, "NULL") | {"p": "facts.p"}
             for position, letter in enumerate(letters):
                 column = f"facts.a{position}"
+                if letter != "n":
+                    indices[f"a{position}"] = column
                 if letter == "n":
                     expressions[names[position + 1]] = f"CAST({column} AS VARCHAR)"
                 elif letter == "c":
@@ -145,9 +159,10 @@ def _fill_table(connection: Any, inferred: Inferred) -> None:
                     expressions[names[position + 1]] = f"e{position}.label"
                     joins.append(f"JOIN entity AS e{position} ON e{position}.id = {column}")
             selected = ", ".join(expressions[name] for name in shown)
+            coded = ", ".join(f"{field} := {value}" for field, value in indices.items())
             connection.execute(
-                f"INSERT INTO stored SELECT {selected}, '{status}', {scored} FROM {source} {' '.join(joins)} "
-                "ORDER BY facts.id"
+                f"INSERT INTO stored SELECT {selected}, '{status}', {scored}, struct_pack({coded}) "
+                f"FROM {source} {' '.join(joins)} ORDER BY facts.id"
             )
 
 
@@ -211,7 +226,7 @@ def read_inferred(path: str | os.PathLike[str], rules: RuleSet) -> Inferred:
                 )
             description = json.loads(metadata[RESULT_KEY])
             _check_description(description, rules, name)
-            connection.execute("CREATE TABLE stored AS SELECT * FROM read_parquet(?)", [name])
+            connection.read_parquet(name).create_view("stored")
             return _read_table(connection, description, rules)
         except duckdb.Error as error:
             raise ParseError(f"not a Parquet file: {str(error).splitlines()[0]}", file=name) from None
@@ -233,56 +248,36 @@ def _read_table(connection: Any, description: dict[str, Any], rules: RuleSet) ->
     ]
     declared = {declaration.name: declaration for declaration in predicates}
     names = _name_columns(predicates)
-    type_names = list(dict.fromkeys(name for part in predicates for name in part.types if name != NUMBER_TYPE))
-    indices = {name: index for index, name in enumerate(declared)}
-    _put(
-        connection,
-        "predicate",
-        {
-            "id": np.arange(len(predicates)),
-            "label": np.array([*declared], dtype=object),
-            "letters": np.array([signature(part) for part in predicates], dtype=object),
-            **{
-                f"t{position}": np.array(
-                    [
-                        type_names.index(part.types[position])
-                        if position < part.arity and part.types[position] != NUMBER_TYPE
-                        else -1
-                        for part in predicates
-                    ]
-                )
-                for position in range(max(part.arity for part in predicates))
-            },
-        },
-    )
-    argument_names = [name for name in names[1:] if name != "class"]
-    occurring = " UNION ".join(
-        f'SELECT t{position} AS t, "{name}" AS label FROM stored JOIN predicate '
-        f'ON predicate.label = stored."{names[0]}" WHERE t{position} >= 0'
-        for position, name in enumerate(argument_names)
-    )
-    connection.execute(f"""
-        CREATE TABLE entity AS SELECT t, label, CAST(row_number() OVER (ORDER BY t, label) - 1 AS INTEGER) AS id
-        FROM ({occurring})
-    """)
-    rows = connection.execute("SELECT t, label FROM entity ORDER BY id").fetchnumpy()
+    labels = np.empty(0, dtype=object)
+    if len(names) > 1:
+        rows = connection.execute(f"SELECT \"{names[1]}\" AS label FROM stored WHERE status = 'entity'").fetchnumpy()
+        labels = np.asarray(rows["label"], dtype=object)
+    bounds = range_bounds([size for _, size in description["domains"]])
     domains = lay_out_domains(
-        (name, np.asarray(rows["label"])[np.asarray(rows["t"]) == index], None) for index, name in enumerate(type_names)
+        (name, labels[bounds[index] : bounds[index + 1]], None)
+        for index, (name, _) in enumerate(description["domains"])
     )
     program = RuleProgram.of(rules, KnowledgeBase(domains, predicates, {}))
     numbers = program.numbers
     columns: dict[str, dict[str, tuple[Column, ...]]] = {"new": {}, "known": {}, "false": {}}
     derived: dict[str, InferredColumns] = {}
+    confidences = _find_confidences(program) if description["max_rounds"] == 1 else None
     for letters in sorted({signature(part) for part in predicates}):
+        own = [index for index, part in enumerate(predicates) if signature(part) == letters]
         for status, tables in columns.items():
-            table, given = _read_facts(connection, letters, status, names, declared)
-            for name in (name for name in declared if signature(declared[name]) == letters):
-                start, stop = np.searchsorted(table.predicate, [indices[name], indices[name] + 1])
+            which = f"status = '{status}'"
+            if len(own) < len(predicates):
+                which += f" AND indices.p IN ({', '.join(map(str, own))})"
+            table = _read_facts(connection, letters, which, names)
+            given = _read_given(connection, which, numbers, confidences) if status == "new" else None
+            for index in own:
+                start, stop = np.searchsorted(table.predicate, [index, index + 1])
                 if start == stop:
                     continue
+                name = predicates[index].name
                 tables[name] = tuple(column[start:stop] for column in table.columns)
-                if status == "new":
-                    derived[name] = _slice(given, tables[name], start, stop, numbers)
+                if given is not None:
+                    derived[name] = _slice(given, tables[name], start, stop)
     kb = KnowledgeBase(
         domains,
         predicates,
@@ -310,66 +305,58 @@ def _read_table(connection: Any, description: dict[str, Any], rules: RuleSet) ->
     )
 
 
-def _read_facts(
-    connection: Any,
-    letters: str,
-    status: str,
-    names: Sequence[str],
-    declared: dict[str, PredicateDeclaration],
-) -> tuple[FactTable, dict[str, Column]]:
-    """Read the facts of a signature and a status, sorted, with what is said of new ones."""
-    selected = ["predicate.id AS p"]
-    joins = []
-    for position, letter in enumerate(letters):
-        if letter == "n":
-            selected.append(f'CAST("{names[position + 1]}" AS DOUBLE) AS a{position}')
-        elif letter == "c":
-            selected.append(f'"class" AS a{position}')
-        else:
-            selected.append(f"e{position}.id AS a{position}")
-            joins.append(
-                f"JOIN entity AS e{position} ON e{position}.t = predicate.t{position} "
-                f'AND e{position}.label = stored."{names[position + 1]}"'
-            )
-    ordered = ", ".join(["p", *(f"a{position}" for position in range(len(letters)))])
-    connection.execute(f"""
-        CREATE OR REPLACE TABLE part AS SELECT {", ".join(selected)}, score, round, rules, rule_scores FROM stored
-        JOIN predicate ON predicate.label = stored."{names[0]}" {" ".join(joins)}
-        WHERE status = '{status}' AND predicate.letters = '{letters}' ORDER BY {ordered}
-    """)
-    plain = "p, " + ", ".join(f"a{position}" for position in range(len(letters)))
-    rows = connection.execute(f"SELECT {plain}, score, round, len(rules) AS size FROM part").fetchnumpy()
-    given: dict[str, Column] = {}
-    if status == "new":
-        given = {
-            **{name: np.asarray(rows[name]) for name in ("score", "round", "size")},
-            **{
-                name: np.asarray(connection.execute(f"SELECT unnest({name}) AS x FROM part").fetchnumpy()["x"])
-                for name in ("rules", "rule_scores")
-            },
-        }
-    predicate = np.asarray(rows["p"]).astype(np.int32)
-    arguments = []
-    for position, letter in enumerate(letters):
-        values = np.asarray(rows[f"a{position}"])
-        if letter == "c":
-            classes = [part.classes or () for part in declared.values()]
-            values = np.array([classes[p].index(label) for p, label in zip(predicate, values, strict=True)])
-        arguments.append(values.astype(np.float64 if letter == "n" else np.int32))
-    return FactTable(letters, predicate, tuple(arguments)), given
+def _find_confidences(program: RuleProgram) -> npt.NDArray[np.float64]:
+    """Return the score of what each source gives in one round, in which all premises are known."""
+    confidences = np.ones(len(program.sources))
+    for derivation in program.derivations:
+        confidences[derivation.source_index] = derivation.confidence
+    return confidences
 
 
-def _slice(
-    given: dict[str, Column], columns: tuple[Column, ...], start: int, stop: int, numbers: Sequence[int]
+def _read_facts(connection: Any, letters: str, which: str, names: Sequence[str]) -> FactTable:
+    """Read the facts of a signature and a status, in the order of the file: by predicate."""
+    selected = ["indices.p AS p"]
+    for position, letter in enumerate(letters):
+        column = f'CAST("{names[position + 1]}" AS DOUBLE)' if letter == "n" else f"indices.a{position}"
+        selected.append(f"{column} AS a{position}")
+    rows = connection.execute(f"SELECT {', '.join(selected)} FROM stored WHERE {which}").fetchnumpy()
+    arguments = (
+        np.asarray(rows[f"a{position}"], dtype=np.float64 if letter == "n" else np.int32)
+        for position, letter in enumerate(letters)
+    )
+    return FactTable(letters, np.asarray(rows["p"], dtype=np.int32), tuple(arguments))
+
+
+def _read_given(
+    connection: Any, which: str, numbers: Sequence[int], confidences: npt.NDArray[np.float64] | None
 ) -> InferredColumns:
-    """Return some of the new facts of a signature; the numbers of rules ascend."""
-    bounds = range_bounds(given["size"])
-    first, last = bounds[start], bounds[stop]
+    """Read what is said of the new facts of a signature, without the facts themselves."""
+    rows = connection.execute(f"SELECT score, round, len(rules) AS size FROM stored WHERE {which}").fetchnumpy()
+    of_number = np.full(max(numbers, default=0) + 1, -1, dtype=np.int32)
+    of_number[np.array(numbers, dtype=np.int64)] = np.arange(len(numbers))
+    sources = of_number[_read_lists(connection, "rules", which)]
+    return InferredColumns(
+        (),
+        np.asarray(rows["score"]),
+        np.asarray(rows["round"]).astype(np.int32),
+        range_bounds(rows["size"]),
+        sources,
+        _read_lists(connection, "rule_scores", which) if confidences is None else confidences[sources],
+    )
+
+
+def _read_lists(connection: Any, name: str, which: str) -> npt.NDArray[Any]:
+    return np.asarray(connection.execute(f"SELECT unnest({name}) AS x FROM stored WHERE {which}").fetchnumpy()["x"])
+
+
+def _slice(given: InferredColumns, columns: tuple[Column, ...], start: int, stop: int) -> InferredColumns:
+    """Return some of the new facts of a signature."""
+    first, last = given.source_bounds[start], given.source_bounds[stop]
     return InferredColumns(
         columns,
-        given["score"][start:stop],
-        given["round"][start:stop].astype(np.int32),
-        bounds[start : stop + 1] - first,
-        np.searchsorted(numbers, given["rules"][first:last]).astype(np.int32),
-        given["rule_scores"][first:last],
+        given.scores[start:stop],
+        given.rounds[start:stop],
+        given.source_bounds[start : stop + 1] - first,
+        given.source_indices[first:last],
+        given.source_scores[first:last],
     )
