@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def said(text: str) -> list[str]:
-    return [line.rstrip() for line in text.strip().splitlines()]
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -39,6 +39,17 @@ def run(command: list[str], folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def correct(rules: Path) -> None:
+    """Switch off all rules but two, and make one of these certain."""
+    book = Rulebook(rules)
+    for entry in book.entries:
+        if "married_to(V0, V1) :- married_to(V1, V0)." in entry.text:
+            book.edit(entry.key, re.sub(r"^\S+ :: ", "", entry.text))
+        elif "citizen_of(V0, V2) :- lives_in(V0, V1), located_in(V1, V2)." not in entry.text:
+            book.set_enabled(entry.key, False)
+    book.save()
 
 
 def serve(command: list[str], folder: Path) -> None:
@@ -64,11 +75,7 @@ def serve(command: list[str], folder: Path) -> None:
             except OSError:
                 assert process.poll() is None
                 time.sleep(0.1)
-        book = Rulebook(folder / command[2])
-        for key in range(7):
-            book.set_enabled(key, False)
-        book.edit(8, re.sub(r"^\S+ :: ", "", book.get_entry(8).text))
-        book.save()
+        correct(folder / command[2])
     finally:
         process.terminate()
         process.wait(timeout=60)
