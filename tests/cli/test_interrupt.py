@@ -9,8 +9,8 @@ import time
 import pytest
 
 SLOW_RULE = "q(A, F) :- p(A, B), p(C, B), p(C, D), p(E, D), p(E, F), p(G, F), A != G.\n"
-SOON = 4.0
-"""Seconds within which a command has ended: the grace after Ctrl-C, on a machine with other work."""
+SOON = 20.0
+"""Seconds within which a command has ended on a machine with much other work; undisturbed they take many times that."""
 
 
 @pytest.fixture
@@ -27,12 +27,15 @@ def folder(tmp_path):
 def interrupt(command: list[str], folder, after: float) -> tuple[int, float, str]:
     """Start a command, send it what Ctrl-C sends, and return its exit code, how long it took to end, and its errors."""
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(after)
-    assert process.poll() is None, "it ended before it could be interrupted"
-    sent = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    return process.returncode, time.monotonic() - sent, errors
+    try:
+        time.sleep(after)
+        assert process.poll() is None, "it ended before it could be interrupted"
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        return process.returncode, time.monotonic() - sent, errors
+    finally:
+        process.kill()
 
 
 @pytest.mark.slow
