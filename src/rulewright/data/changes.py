@@ -51,8 +51,7 @@ class Recoding:
             if source.labels is target.labels or np.array_equal(source.labels, target.labels[: len(source)]):
                 indices = np.arange(target.start, target.start + len(source))
             else:
-                found = (target.find(label) for label in source.labels)
-                indices = np.fromiter((-1 if index is None else index for index in found), np.int64, len(source))
+                indices = target.find_all(source.labels)
             self._maps[source_type, target_type] = indices
         return self._maps[source_type, target_type]
 

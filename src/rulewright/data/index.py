@@ -138,22 +138,31 @@ class SortedRows:
             self.order = np.lexsort(tuple(reversed(whole)))
             whole = [column[self.order] for column in whole]
         self.columns = tuple(whole)
-        self._levels: list[tuple[int, Ids, Ids]] = []  # for each column its size, the keys of its groups, their bounds
+        self._sizes = [int(column.max(initial=-1)) + 1 for column in whole]
+        self._by_column: dict[int, tuple[int, Ids, Ids]] = {}
+
+    @cached_property
+    def _levels(self) -> list[tuple[int, Ids, Ids]]:
+        """For each column its size, the keys of its groups, and their bounds."""
+        levels = []
         groups = np.zeros(len(self), dtype=np.int64)
-        for column in whole:
-            size = int(column.max(initial=-1)) + 1
+        for column, size in zip(self.columns, self._sizes, strict=True):
             keys = groups * size + column
             is_first = np.append(True, keys[1:] != keys[:-1]) if len(keys) else np.empty(0, dtype=bool)
             starts = np.flatnonzero(is_first)
             groups = np.cumsum(is_first) - 1
-            self._levels.append((size, keys[starts], np.append(starts, len(keys))))
-        self._by_column: dict[int, tuple[int, Ids, Ids]] = {}
+            levels.append((size, keys[starts], np.append(starts, len(keys))))
+        return levels
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
     def ranges(self, prefix: Sequence[npt.NDArray[Any]]) -> tuple[Ids, Ids]:
         """Return where the rows begin and end whose first columns have these values."""
+        if len(prefix) == len(self.columns) and self._keys is not None:
+            is_there, wanted = self._encode(prefix)
+            starts = np.searchsorted(self._keys, wanted)
+            return starts, np.where(is_there, np.searchsorted(self._keys, wanted, side="right"), starts)
         groups = np.zeros(len(prefix[0]), dtype=np.int64)
         is_there = np.ones(len(groups), dtype=bool)
         bounds = np.array([0])
@@ -171,19 +180,22 @@ class SortedRows:
         if self._keys is None or len(self) == 0:
             starts, ends = self.ranges(columns)
             return np.where(ends > starts, starts, -1)
-        sizes = [size for size, _, _ in self._levels]
-        is_there = np.ones(len(columns[0]), dtype=bool)
-        for column, size in zip(columns, sizes, strict=True):
-            is_there &= (column >= 0) & (column < size)
-        wanted = encode_rows(columns, sizes)
+        is_there, wanted = self._encode(columns)
         positions = np.minimum(np.searchsorted(self._keys, wanted), len(self) - 1)
         return np.where(is_there & (self._keys[positions] == wanted), positions, -1)
+
+    def _encode(self, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.bool_], Ids]:
+        """Return which rows have no value beyond the sizes, and all as numbers."""
+        is_there = np.ones(len(columns[0]), dtype=bool)
+        for column, size in zip(columns, self._sizes, strict=True):
+            is_there &= (column >= 0) & (column < size)
+        return is_there, encode_rows(columns, self._sizes)
 
     @cached_property
     def _keys(self) -> Ids | None:
         """Every row as one number, where these are not too large."""
-        sizes = [size for size, _, _ in self._levels]
-        return encode_rows(self.columns, sizes) if math.prod(sizes) <= np.iinfo(np.int64).max else None
+        fits = math.prod(self._sizes) <= np.iinfo(np.int64).max
+        return encode_rows(self.columns, self._sizes) if fits else None
 
     def ranges_by(self, position: int, first: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Ids, Ids]:
         """Return ranges of `rows_by` with these values in the first column and in that at ``position``."""

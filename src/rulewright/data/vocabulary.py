@@ -81,6 +81,11 @@ class Domain:
         position = self._positions.get(label)
         return None if position is None else self.start + position
 
+    def find_all(self, labels: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return the index of each of several entities, −1 where there is no such entity."""
+        positions = np.array([self._positions.get(label, -1) for label in labels], dtype=np.int64)
+        return np.where(positions < 0, -1, positions + self.start)
+
     def labels_of(self, entities: npt.ArrayLike) -> npt.NDArray[Any]:
         """Return the labels of entities, given by index."""
         labels: npt.NDArray[Any] = self.labels[np.asarray(entities) - self.start]

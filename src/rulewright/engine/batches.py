@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -150,6 +150,16 @@ def batch_derivations(
     return batches
 
 
+@cache
+def _name_predicate(number: int) -> PredicateVariable:
+    return PredicateVariable(f"P{number}")
+
+
+@cache
+def _name_variable(letter: str, number: int) -> Variable:
+    return Variable(f"{letter}{number}")
+
+
 class _SpecialError(Exception):
     """A derivation that must be run by itself."""
 
@@ -168,10 +178,12 @@ class _Outline:
         self._variables: dict[Variable, Variable] = {}
         self._types: dict[Variable, str] = {}
         try:
-            atoms = {part: self._atom(part.unit) for part in derivation.body if not isinstance(part.unit, Comparison)}
+            # atoms first: they say of which types the variables of comparisons are
+            units = [part.unit for part in derivation.body]
+            atoms = iter([self._atom(unit) for unit in units if not isinstance(unit, Comparison)])
             body = tuple(
                 Literal(
-                    self._comparison(part.unit) if isinstance(part.unit, Comparison) else atoms[part], part.positive
+                    self._comparison(part.unit) if isinstance(part.unit, Comparison) else next(atoms), part.positive
                 )
                 for part in derivation.body
             )
@@ -187,20 +199,24 @@ class _Outline:
         if isinstance(unit, Membership) or signature(declaration) != "e" * len(unit.args):
             raise _SpecialError
         if hole is None:
-            hole = PredicateVariable(f"P{len(self.holes['p'])}")
+            hole = _name_predicate(len(self.holes["p"]))
             self.holes["p"].append(self.kb.predicate_index(declaration.name))
         return Atom(hole, tuple(map(self._term, unit.args, declaration.types)))
 
     def _term(self, term: Term, type_name: str) -> Variable:
         if isinstance(term, Variable):
-            if self._types.setdefault(term, type_name) != type_name:
+            known = self._variables.get(term)
+            if known is None:
+                known = self._variables[term] = _name_variable("V", len(self._variables))
+                self._types[term] = type_name
+            elif self._types[term] != type_name:
                 raise _SpecialError
-            return self._variables.setdefault(term, Variable(f"V{len(self._variables)}"))
+            return known
         if not isinstance(term, Symbol):
             raise _SpecialError
         entity_index = self.kb.domains[type_name].find(term.name)
         self.holes["c"].append(-1 if entity_index is None else entity_index)  # -1: no such entity, so nothing matches
-        return Variable(f"C{len(self.holes['c']) - 1}")
+        return _name_variable("C", len(self.holes["c"]) - 1)
 
     def _comparison(self, unit: Comparison) -> Comparison:
         types = [self._types[term] for term in unit.args if isinstance(term, Variable) and term in self._types]

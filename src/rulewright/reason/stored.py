@@ -4,8 +4,8 @@ The file is one table: head, relation and tail of a graph, or predicate, ``arg1`
 is ``new``, ``known`` or ``false`` (observed so). New facts have a score, the round that gave them, and the numbers and
 scores of their rules. Which rules and options that were stands in the metadata of the file.
 
-Names are for whoever else reads the file. ``indices`` has the same facts as integers, and rows of status ``entity`` name
-these: an update reads nothing else.
+Names are for whoever else reads the file. ``indices`` has the same facts as integers, and rows of status ``entity``
+name these: an update reads nothing else.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from rulewright.data.vocabulary import lay_out_domains
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.files import STDIO, file_error
 from rulewright.io.frames import RESULT_KEY
-from rulewright.logic import PredicateDeclaration, RuleSet
+from rulewright.logic import PredicateDeclaration, Rule, RuleSet, Template
 from rulewright.reason.inferred import Application, Inferred, InferredColumns
-from rulewright.reason.program import RuleProgram
 
 _VERSION = 2
 
@@ -257,11 +256,11 @@ def _read_table(connection: Any, description: dict[str, Any], rules: RuleSet) ->
         (name, labels[bounds[index] : bounds[index + 1]], None)
         for index, (name, _) in enumerate(description["domains"])
     )
-    program = RuleProgram.of(rules, KnowledgeBase(domains, predicates, {}))
-    numbers = program.numbers
     columns: dict[str, dict[str, tuple[Column, ...]]] = {"new": {}, "known": {}, "false": {}}
     derived: dict[str, InferredColumns] = {}
-    confidences = _find_confidences(program) if description["max_rounds"] == 1 else None
+    confidences = None
+    if description["max_rounds"] == 1:  # all premises are known, so what a rule gives has the score of the rule
+        confidences = np.array([rule.confidence if isinstance(rule, Rule) else 1.0 for rule in rules])
     for letters in sorted({signature(part) for part in predicates}):
         own = [index for index, part in enumerate(predicates) if signature(part) == letters]
         for status, tables in columns.items():
@@ -269,7 +268,7 @@ def _read_table(connection: Any, description: dict[str, Any], rules: RuleSet) ->
             if len(own) < len(predicates):
                 which += f" AND indices.p IN ({', '.join(map(str, own))})"
             table = _read_facts(connection, letters, which, names)
-            given = _read_given(connection, which, numbers, confidences) if status == "new" else None
+            given = _read_given(connection, which, rules.numbers, confidences) if status == "new" else None
             for index in own:
                 start, stop = np.searchsorted(table.predicate, [index, index + 1])
                 if start == stop:
@@ -295,22 +294,14 @@ def _read_table(connection: Any, description: dict[str, Any], rules: RuleSet) ->
     )
     return Inferred(
         kb,
-        program.sources,
+        tuple(rule for rule in rules if not isinstance(rule, Template)),  # of which an application has none
         derived,
-        numbers=numbers,
+        numbers=rules.numbers,
         rounds=description["rounds"],
         note=description["note"],
         by_lists=application.aggregation == "max-plus",
         application=application,
     )
-
-
-def _find_confidences(program: RuleProgram) -> npt.NDArray[np.float64]:
-    """Return the score of what each source gives in one round, in which all premises are known."""
-    confidences = np.ones(len(program.sources))
-    for derivation in program.derivations:
-        confidences[derivation.source_index] = derivation.confidence
-    return confidences
 
 
 def _read_facts(connection: Any, letters: str, which: str, names: Sequence[str]) -> FactTable:

@@ -193,7 +193,11 @@ class _FactChange:
         self._shift = Recoding(self.kb, after.domains)
         self.batches: tuple[RuleBatch, ...] = ()
         self.moved = self._move_inferred(recoding)
-        tables = [_move_tables(kb, self.kb, truth=truth) for kb in (before, after) for truth in (True, False)]
+        tables = [
+            _move_tables(moving, self.kb, truth=truth)
+            for moving in (recoding, Recoding(after, domains))
+            for truth in (True, False)
+        ]
         derived = group_by_signature(predicates, {name: facts.columns for name, facts in self.moved.items()})
         self.numbers = self._find_numbers([*tables, derived])
         self.facts: dict[str, _ChangedFacts] = {}
@@ -588,10 +592,10 @@ def _are_among(rows: Sequence[Ids], others: Sequence[Ids]) -> Mask:
     return SortedRows(others).find(rows) >= 0
 
 
-def _move_tables(kb: KnowledgeBase, common: KnowledgeBase, *, truth: bool) -> Mapping[str, FactTable]:
+def _move_tables(recoding: Recoding, common: KnowledgeBase, *, truth: bool) -> Mapping[str, FactTable]:
     """Return the facts of a knowledge base over common indices."""
+    kb = recoding.kb
     is_same = list(kb.predicates) == list(common.predicates)[: len(kb.predicates)]
-    recoding = Recoding(kb, common.domains)
     if is_same and all(recoding.is_identity(name) for name in kb.domains):
         return kb.tables(truth=truth)
     columns = {name: kb.columns(name, truth=truth) for name in kb.predicates}
