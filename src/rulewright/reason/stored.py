@@ -118,7 +118,7 @@ def _fill_table(connection: Any, inferred: Inferred) -> None:
     )
     columns = ", ".join(f'"{name}" VARCHAR' for name in shown)
     width = max(len(signature(declaration)) for declaration in kb.predicates.values())
-    fields = ["p", *(f"a{position}" for position in range(width))]
+    fields = ["p", *(f"a{position}" for position in range(width)), "n"]
     connection.execute(
         f"CREATE TABLE stored ({columns}, status VARCHAR, score DOUBLE, round INTEGER, rules INTEGER[], "
         f"rule_scores DOUBLE[], indices STRUCT({', '.join(f'{field} INTEGER' for field in fields)}))"
@@ -145,6 +145,8 @@ def _fill_table(connection: Any, inferred: Inferred) -> None:
             expressions = dict.fromkeys(shown, "NULL") | {names[0]: "predicate.label"}
             joins = ["JOIN predicate ON predicate.id = facts.p"]
             indices = dict.fromkeys(fields, "NULL") | {"p": "facts.p"}
+            if status == "new":
+                indices["n"] = "len(given.rules)"
             for position, letter in enumerate(letters):
                 column = f"facts.a{position}"
                 if letter != "n":
@@ -322,15 +324,17 @@ def _read_given(
     connection: Any, which: str, numbers: Sequence[int], confidences: npt.NDArray[np.float64] | None
 ) -> InferredColumns:
     """Read what is said of the new facts of a signature, without the facts themselves."""
-    rows = connection.execute(f"SELECT score, round, len(rules) AS size FROM stored WHERE {which}").fetchnumpy()
+    is_once = confidences is not None
+    selected = f"score, indices.n AS n{'' if is_once else ', round'}"
+    rows = connection.execute(f"SELECT {selected} FROM stored WHERE {which}").fetchnumpy()
     of_number = np.full(max(numbers, default=0) + 1, -1, dtype=np.int32)
     of_number[np.array(numbers, dtype=np.int64)] = np.arange(len(numbers))
     sources = of_number[_read_lists(connection, "rules", which)]
     return InferredColumns(
         (),
         np.asarray(rows["score"]),
-        np.asarray(rows["round"]).astype(np.int32),
-        range_bounds(rows["size"]),
+        np.ones(len(rows["n"]), dtype=np.int32) if is_once else np.asarray(rows["round"], dtype=np.int32),
+        range_bounds(rows["n"]),
         sources,
         _read_lists(connection, "rule_scores", which) if confidences is None else confidences[sources],
     )
