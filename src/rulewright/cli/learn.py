@@ -91,7 +91,9 @@ def learn(
     no_unary: Annotated[bool, typer.Option("--no-unary", help="mine: no unary predicates or classes.")] = False,
     no_constants: Annotated[bool, typer.Option("--no-constants", help="mine: no rules that name entities.")] = False,
     no_thresholds: Annotated[bool, typer.Option("--no-thresholds", help="mine: no comparisons of numbers.")] = False,
-    prune: Annotated[bool, typer.Option("--prune", help="mine: leave out what shorter rules say.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="mine: leave out rules whose facts better ones explain.")
+    ] = False,
     sample: Annotated[
         int | None,
         typer.Option(min=1, help="mine: count rules of length 3 and 4 from so many entities, with intervals."),

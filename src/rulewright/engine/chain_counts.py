@@ -10,6 +10,7 @@ walked. Single steps are counted by `Incidence`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +25,9 @@ from rulewright.logic import count_steps, encode_step, invert_step
 _FACTS = table_name("ee")
 _SUM = "CAST(SUM(n) AS BIGINT)"
 _STEPS = {length: ", ".join(f"p{position}" for position in range(length)) for length in (2, 3, 4)}
+
+MARK_PRIMES = 2**31 - 1, 2**31 - 19
+"""Marks of sets of pairs are sums modulo these: products of two numbers below them are integers of any database."""
 
 FEW_PATHS = 500_000
 """Up to so many paths of two edges, walking them is as quick as looking for triangles, quicker where these abound."""
@@ -239,12 +243,13 @@ def _circular_paths(length: int) -> list[str]:
     ]
 
 
-def end_counts(length: int, *, loops: bool = False, first: str = "edge") -> str:
+def end_counts(length: int, *, loops: bool = False, first: str = "edge", marked: bool = False) -> str:
     """Count the different ends of some rules, which the engine is given first: ``rule`` with columns r, h, p0, ….
 
     Columns: ``r`` (the rule's index), ``pairs`` (different ends of the body) and ``known``, those of them whose first
     entity has the head relation to something: what the body says where the head is not silent. With ``loops``, ends
-    may coincide.
+    may coincide. ``marked`` adds ``mark0`` and ``mark1``, by which sets of ends are told apart; ``edge`` has a column
+    ``mark`` for that, and the engine is given ``start_mark``: `Incidence.mark_ends`, `Incidence.start_marks`.
     """
     names = _STEPS[length]
     steps = [f"body JOIN {first} AS e0 ON e0.p = body.p0"]
@@ -252,14 +257,25 @@ def end_counts(length: int, *, loops: bool = False, first: str = "edge") -> str:
     where = "" if loops else f" WHERE e0.a0 <> e{length - 1}.a1"
     columns = ", ".join(f"body.p{i} AS p{i}" for i in range(length))
     same = " AND ".join(f"start.p{i} = rule.p{i}" for i in range(length))
+    end = "mark" if marked else "a1"  # no two entities have the same mark
     parts = [
         f"body AS (SELECT DISTINCT {names} FROM rule)",
-        f"reached AS (SELECT DISTINCT {columns}, e0.a0 AS x, e{length - 1}.a1 AS z FROM {' '.join(steps)}{where})",
-        f"start AS (SELECT {names}, x, COUNT(*) AS k FROM reached GROUP BY {names}, x)",
+        f"reached AS (SELECT DISTINCT {columns}, e0.a0 AS x, e{length - 1}.{end} AS z FROM {' '.join(steps)}{where})",
         f"subject AS (SELECT DISTINCT p AS h, a0 AS x FROM {_FACTS})",
     ]
     known = "CASE WHEN subject.x IS NULL THEN 0 ELSE start.k END"
     totals = f"CAST(SUM(start.k) AS BIGINT) AS pairs, CAST(SUM({known}) AS BIGINT) AS known"
+    if marked:
+        primes = list(enumerate(MARK_PRIMES))
+        sums = ", ".join(f"CAST(SUM(z % {prime}) AS BIGINT) % {prime} AS s{i}" for i, prime in primes)
+        products = ", ".join(f"start_mark.mark % {prime} * ends.s{i} % {prime} AS w{i}" for i, prime in primes)
+        parts += [
+            f"ends AS (SELECT {names}, x, COUNT(*) AS k, {sums} FROM reached GROUP BY {names}, x)",
+            f"start AS (SELECT {names}, x, k, {products} FROM ends JOIN start_mark ON start_mark.a = ends.x)",
+        ]
+        totals += "".join(f", CAST(SUM(start.w{i}) AS BIGINT) % {prime} AS mark{i}" for i, prime in primes)
+    else:
+        parts.append(f"start AS (SELECT {names}, x, COUNT(*) AS k FROM reached GROUP BY {names}, x)")
     return (
         f"WITH {', '.join(parts)} SELECT rule.r AS r, {totals} FROM rule JOIN start ON {same} "
         "LEFT JOIN subject ON subject.h = rule.h AND subject.x = start.x GROUP BY rule.r"
@@ -380,6 +396,42 @@ class Incidence:
         there, back = (self._step, self._pair), (self._pair_back, self._step)
         first, second, count = _count_joins(there, back, (self._n_steps, self._n_pairs, self._n_steps))
         return {"p0": first, "p1": second, "n": count}
+
+    @cached_property
+    def _marks(self) -> tuple[Ids, Ids]:
+        """Numbers u and v drawn for every entity, no two the same, by which sets of pairs are told apart.
+
+        A set of pairs has the marks ``Σ u(x) v(z) mod P`` for the two primes P of `MARK_PRIMES`. Two sets that differ
+        have both in common with a chance of about ``(2 / P)²``, less than 10⁻¹⁷.
+        """
+        chance, below = np.random.default_rng(0), MARK_PRIMES[0] * MARK_PRIMES[1]
+        while True:
+            marks: Ids = chance.integers(0, below, (2, self._n_entities))
+            if all(len(np.unique(column)) == self._n_entities for column in marks):
+                return marks[0], marks[1]
+
+    def start_marks(self) -> dict[str, Column]:
+        """Return the columns of ``start_mark``: the number ``mark`` of every entity ``a`` that a path starts from."""
+        return {"a": np.arange(self._n_entities), "mark": self._marks[0]}
+
+    def mark_ends(self) -> dict[str, Column]:
+        """Return the columns of ``edge`` with the number ``mark`` of the entity that each edge leads to."""
+        return {**self.edge, "mark": self._marks[1][self._after]}
+
+    def mark_steps(self, *, loops: bool) -> list[Ids]:
+        """Return the two marks of the pairs that each step joins."""
+        chosen = slice(None) if loops else self._apart
+        step, starts, ends = (
+            self._step[chosen],
+            self._marks[0][self._before[chosen]],
+            self._marks[1][self._after[chosen]],
+        )
+        totals = []
+        for prime in MARK_PRIMES:
+            total = np.zeros(self._n_steps, dtype=np.int64)
+            np.add.at(total, step, starts % prime * (ends % prime) % prime)
+            totals.append(total % prime)
+        return totals
 
     def known(self, heads: Column, steps: Column, *, loops: bool) -> Ids:
         """Count, for heads and single steps side by side, the pairs whose first entity has the head's relation."""

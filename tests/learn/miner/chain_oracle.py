@@ -70,3 +70,19 @@ def all_lengths(kb: KnowledgeBase, longest: int, **options):
     return dict(
         itertools.chain.from_iterable(count_rules(kb, each, **options).items() for each in range(1, longest + 1))
     )
+
+
+def merge_twins(kb: KnowledgeBase, rules, *, loops: str = "skip"):
+    """Keep, of rules of one head that join the same pairs with as many counted, the one that a reader prefers."""
+    facts, kept = triples(kb), {}
+    walks = {length: walk_all(facts, length) for length in {len(steps) for _, steps in rules}}
+
+    def preference(key):
+        _, steps = key
+        return len(steps), sum(inverse for _, inverse in steps), steps
+
+    for head, steps in sorted(rules, key=preference):
+        ends = {(nodes[0], nodes[-1]) for nodes in walks[len(steps)][steps]}
+        pairs = frozenset(pair for pair in ends if loops == "against" or pair[0] != pair[1])
+        kept.setdefault((head, pairs, rules[head, steps]["body_pairs"]), (head, steps))
+    return {key: rules[key] for key in kept.values()}

@@ -3,5 +3,6 @@
 - confidence.py says what counts mean.
 - properties.py counts rules about one entity; thresholds.py those that compare a number of it with a threshold.
 - refinements.py counts chains that ask something of their ends: a unary fact, or a comparison of their numbers.
+- pruning.py leaves out rules that others make superfluous.
 - learner.py counts chains of relations and is the learner.
 """

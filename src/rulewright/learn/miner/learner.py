@@ -26,24 +26,22 @@ from rulewright.errors import DataError, TimeLimitError
 from rulewright.learn.base import Learner
 from rulewright.learn.miner.confidence import Confidence, Counts, keep_rows, measure_confidences
 from rulewright.learn.miner.properties import MIN_NAMED_SUPPORT, PropertyCounter, PropertyFilters
+from rulewright.learn.miner.pruning import cover_facts, drop_redundant
 from rulewright.learn.miner.refinements import RefinementCounter
 from rulewright.learn.miner.thresholds import ThresholdCounter
 from rulewright.logic import (
     Annotations,
     Atom,
-    Chain,
     Comparison,
     Formula,
     Rule,
     RuleSet,
-    Step,
     Variable,
     count_steps,
     encode_step,
     invert_step,
     is_inverse,
     step_relation,
-    subsumes,
 )
 
 Loops = Literal["skip", "against"]
@@ -105,7 +103,9 @@ class RuleMiner(Learner):
     the same rule), with support, body, the confidence over different (v0, vl) ``pairs``, the partial-completeness
     confidence ``pca`` (over pairs whose v0 has the head relation to something) and ``coverage``, the share of the
     head's facts that the rule gives. A grounding whose body uses the very fact of the head is *circular*: it shows
-    nothing, and counts nowhere. Relations that equal their inverse are walked forwards only.
+    nothing, and counts nowhere. Relations that equal their inverse are walked forwards only; and of chains of one head
+    that join exactly the same pairs the shortest is kept, of these the one with the most steps forwards, of these the
+    first by the names of its relations. (Not where ``circular`` groundings count, nor of those counted from a sample.)
 
     Args:
         max_length: the longest body, 1 … 4. None counts bodies of two steps where the graph has up to 10⁹ walks of two,
@@ -130,7 +130,8 @@ class RuleMiner(Learner):
         constants: whether rules about one entity may name others, ``speaks(X, dutch) ← born_in(X, ghent)``,
             where they hold of five or more (True).
         thresholds: whether rules may compare numbers, ``retired(X) ← age(X, A) ∧ A > 64`` (True).
-        prune: leave out rules that shorter ones make superfluous, see `drop_redundant`.
+        prune: leave out chains that shorter ones make superfluous, see `drop_redundant`, and then, of rules of all
+            forms, those that explain fewer than ``min_support`` facts that no better rule explains, see `cover_facts`.
         sample: None counts exactly. A number has rules of length 3 and 4 counted from so many first entities v0,
             drawn at random: ``support`` and ``body`` are estimates then, the rules carry ``confidence_low`` and
             ``confidence_high``, a 95 % interval of support / body, and ``note_`` says so.
@@ -240,8 +241,23 @@ class RuleMiner(Learner):
                 f"{text(rule.head)} :- {', '.join(map(text, rule.body))}.",
             )
         )
-        self.rules_ = RuleSet(rules)
+        self.rules_ = RuleSet(self._prune(kb, rules, filters, began) if self.prune else rules)
         return self
+
+    def _prune(self, kb: KnowledgeBase, rules: list[Rule], filters: MinerFilters, began: float) -> list[Rule]:
+        """Leave out rules, best first, that explain little of their own; all are kept where time is up."""
+        with ExitStack() as stack:
+            engine = stack.enter_context(Engine(kb, memory_limit=self.memory_limit))
+            try:
+                if self.time_limit is not None:
+                    left = self.time_limit - (time.monotonic() - began)
+                    if left <= 0:
+                        raise TimeLimitError
+                    stack.enter_context(engine.time_limit(left))
+                return cover_facts(engine, rules, min_new=self.min_support, circular=filters.circular)
+            except TimeLimitError:
+                self._add_note("time was up before rules were pruned that explain nothing of their own")
+                return rules
 
     def _check_predicates(self, kb: KnowledgeBase) -> None:
         """Refuse facts and targets of which no rule of these forms can speak."""
@@ -261,15 +277,18 @@ class RuleMiner(Learner):
         incidence = Incidence(facts, len(kb.predicates), inverses=self.inverses)
         longest = self._choose_length(incidence, len(facts)) if self.max_length is None else self.max_length
         rules: list[Rule] = []
+        twins = None if filters.circular else TwinFilter()
         length = 1
         with ExitStack() as stack:
             engine = stack.enter_context(Engine(kb, memory_limit=self.memory_limit))
             if self.time_limit is not None:
                 stack.enter_context(engine.time_limit(self.time_limit))
             try:
-                engine.put("edge", incidence.edge)
+                engine.put("edge", incidence.edge if twins is None else incidence.mark_ends())
+                if twins is not None:
+                    engine.put("start_mark", incidence.start_marks())
                 for length in range(1, longest + 1):
-                    for new in self._mine(engine, incidence, filters, length, longest):
+                    for new in self._mine(engine, incidence, filters, twins, length, longest):
                         rules += new
                         if self.on_rules is not None:
                             self.on_rules(new)
@@ -324,7 +343,13 @@ class RuleMiner(Learner):
         )
 
     def _mine(
-        self, engine: SQLEngine, incidence: Incidence, filters: MinerFilters, length: int, longest: int
+        self,
+        engine: SQLEngine,
+        incidence: Incidence,
+        filters: MinerFilters,
+        twins: TwinFilter | None,
+        length: int,
+        longest: int,
     ) -> Iterator[list[Rule]]:
         """Yield the rules of one length, in parts that are complete for some heads and bodies."""
         kb = engine.kb
@@ -345,6 +370,7 @@ class RuleMiner(Learner):
         sample = self._draw_sample(incidence) if length > 2 else None
         first = "edge" if sample is None else "sampled_edge"
         if sample is not None:
+            twins = None  # what is the same in a sample may differ elsewhere
             engine.put(first, sample.choose_edges(incidence.edge))
         if length <= 2:
             bodies, loops = incidence.bodies(length), incidence.loops(length)
@@ -377,9 +403,12 @@ class RuleMiner(Learner):
             if not filters.circular:
                 counts = keep_rows(counts, ~_are_repetitions(counts, incidence.find_symmetric(), length))
             counts = keep_rows(counts, self._may_pass(counts, filters.confidence, incidence.most_leaving(), length))
+            counts = keep_rows(counts, _order_bodies(counts, list(kb.predicates), length))
             for part in _split_by_body(counts, length) if length > 1 else [counts]:
-                self._count_ends(part, engine, incidence, filters, length, sample)
+                self._count_ends(part, engine, incidence, filters, length, sample, marked=twins is not None)
                 kept = keep_rows(part, measure_confidences(part, filters.confidence) >= self.min_confidence)
+                if twins is not None:
+                    kept = twins.keep_first(kept)
                 yield self._write_rules(kept, list(kb.predicates), filters, length, sample)
 
     def _may_pass(self, counts: Counts, kind: Confidence, most_leaving: Ids, length: int) -> npt.NDArray[np.bool_]:
@@ -408,18 +437,24 @@ class RuleMiner(Learner):
         filters: MinerFilters,
         length: int,
         sample: StartSample | None,
+        *,
+        marked: bool,
     ) -> None:
-        """Add the pairs that bodies join, and for a sample the intervals."""
+        """Add the pairs that bodies join, ``marked`` with what tells sets of them apart; for a sample the intervals."""
         count_loops = filters.loops == "against"
         if length == 1:
             known = incidence.known(counts["h"], counts["p0"], loops=count_loops)
             counts |= {"body_pairs": counts["body"], "known_pairs": known - counts["hidden_pairs"]}
+            if marked:
+                mark0, mark1 = incidence.mark_steps(loops=count_loops)
+                counts |= {"mark0": mark0[counts["p0"]], "mark1": mark1[counts["p0"]]}
             return
         first = "edge" if sample is None else "sampled_edge"
         columns = {name: counts[name] for name in ("h", *(f"p{position}" for position in range(length)))}
         engine.put("rule", {"r": np.arange(len(counts["h"])), **columns})
-        ends = engine.run(chains.end_counts(length, loops=count_loops, first=first))
+        ends = engine.run(chains.end_counts(length, loops=count_loops, first=first, marked=marked))
         order = np.argsort(ends["r"])
+        counts |= {name: ends[name][order] for name in ("mark0", "mark1") if marked}
         counts["body_pairs"] = ends["pairs"][order] - counts["hidden_pairs"]
         counts["known_pairs"] = ends["known"][order] - counts["hidden_pairs"]
         if sample is not None:
@@ -605,6 +640,25 @@ def _are_repetitions(counts: Counts, symmetric: npt.NDArray[np.bool_], length: i
     return repetitions
 
 
+class TwinFilter:
+    """Keeps, of the rules of one head that join exactly the same pairs, the one that comes first."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, ...]] = set()
+
+    def keep_first(self, counts: Counts) -> Counts:
+        """Return the counts of rules that have no twin before them, here or in an earlier call.
+
+        Twins have their marks in common (`Incidence.mark_steps`), and how many of the pairs are not circular.
+        """
+        columns = (counts[name].tolist() for name in ("h", "body_pairs", "mark0", "mark1"))
+        keep = np.zeros(len(counts["h"]), dtype=bool)
+        for position, key in enumerate(zip(*columns, strict=True)):
+            keep[position] = key not in self._seen
+            self._seen.add(key)
+        return keep_rows(counts, keep)
+
+
 def _round_down(value: float) -> float:
     return math.floor(value * 1000) / 1000
 
@@ -616,14 +670,26 @@ def _group_heads(heads: Ids, facts: Ids, most: int) -> list[Ids]:
     return [heads[group == index] for index in np.unique(group)]
 
 
+def _order_bodies(counts: Counts, relations: Sequence[str], length: int) -> Ids:
+    """Return the order in which bodies of one length are preferred: few steps backwards first, then by names."""
+    rank = np.argsort(np.argsort(relations))
+    steps = [counts[f"p{position}"] for position in range(length)]
+    by_name = [encode_step(rank[step_relation(step)]) + is_inverse(step) for step in steps]
+    backwards = np.sum([is_inverse(step) for step in steps], axis=0)
+    return np.lexsort((*reversed(by_name), backwards))
+
+
 def _split_by_body(counts: Counts, length: int) -> Iterator[Counts]:
-    """Yield the rules in parts whose different bodies have up to ``END_BATCH`` groundings, or one body more."""
+    """Yield the rules, in order, in parts whose different bodies have up to ``END_BATCH`` groundings, or one body more.
+
+    The rules of a body follow each other.
+    """
     if len(counts["h"]) == 0:
         return
     steps = np.stack([counts[f"p{position}"] for position in range(length)])
-    _, first, body_of_rule = np.unique(steps, axis=1, return_index=True, return_inverse=True)
+    is_first = np.append(True, (steps[:, 1:] != steps[:, :-1]).any(axis=0))
     groundings = counts["body"] + counts["circular"] + counts["loops"]
-    part = (np.cumsum(groundings[first]) // END_BATCH)[body_of_rule.reshape(-1)]
+    part = (np.cumsum(groundings[is_first]) // END_BATCH)[np.cumsum(is_first) - 1]
     for index in np.unique(part):
         yield keep_rows(counts, part == index)
 
@@ -644,62 +710,3 @@ def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n
     if length == 2:
         counts["middles"] = look_up(keys, body_keys, bodies["middles"])
     return counts
-
-
-def drop_redundant(rules: Sequence[Rule]) -> list[Rule]:
-    """Leave out each rule that shorter ones with at least its confidence make superfluous.
-
-    Either one shorter rule says the same under weaker conditions (it subsumes), or two shorter rules lead to the same
-    head step by step: ``h ← p ∘ q`` is superfluous beside ``h ← r`` and ``r ← p ∘ q`` when the product of their
-    confidences is no lower.
-
-    >>> from rulewright.logic import parse_rules
-    >>> rules = parse_rules('''0.9 :: h(X, Z) :- p(X, Y), q(Y, Z). 0.95 :: r(X, Z) :- p(X, Y), q(Y, Z).
-    ...     0.99 :: h(X, Y) :- r(X, Y).''').rules
-    >>> [str(rule) for rule in drop_redundant(rules)]
-    ['0.95 :: r(X, Z) :- p(X, Y), q(Y, Z).', '0.99 :: h(X, Y) :- r(X, Y).']
-    """
-    conclusions: dict[tuple[Step, ...], list[tuple[Step, float]]] = {}  # by body, walked from either end
-    for rule in rules:
-        chain = Chain.of(rule)
-        if chain is not None and chain.is_closed:
-            conclusions.setdefault(chain.steps, []).append((Step(chain.head), rule.confidence))
-            conclusions.setdefault(chain.mirror(), []).append((Step(chain.head, True), rule.confidence))
-    by_head: dict[object, list[Rule]] = {}  # the rules that may subsume one: a chain subsumes no longer chain
-    for rule in rules:
-        by_head.setdefault((rule.head.predicate, _is_chain(rule)), []).append(rule)
-    kept = []
-    for rule in rules:
-        others = by_head.get((rule.head.predicate, False), [])
-        if not _is_chain(rule):
-            others = others + by_head.get((rule.head.predicate, True), [])
-        is_subsumed = any(
-            len(other.body) < len(rule.body) and other.confidence >= rule.confidence and subsumes(other, rule)
-            for other in others
-        )
-        if not is_subsumed and not _is_composed(rule, conclusions):
-            kept.append(rule)
-    return kept
-
-
-def _is_chain(rule: Rule) -> bool:
-    chain = Chain.of(rule)
-    return chain is not None and chain.is_closed
-
-
-def _is_composed(rule: Rule, conclusions: Mapping[tuple[Step, ...], Sequence[tuple[Step, float]]]) -> bool:
-    """Tell whether a part of the body gives a relation that leads on to the head without loss."""
-    chain = Chain.of(rule)
-    if chain is None or not chain.is_closed:
-        return False
-    steps, head = chain.steps, Step(chain.head)
-    for start in range(len(steps)):
-        for stop in range(start + 2, len(steps) + 1):
-            for middle, first in conclusions.get(steps[start:stop], ()):
-                shorter = (*steps[:start], middle, *steps[stop:])
-                if shorter == (head,):
-                    continue
-                for last, second in conclusions.get(shorter, ()):
-                    if last == head and first * second >= rule.confidence:
-                        return True
-    return False
