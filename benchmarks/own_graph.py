@@ -93,8 +93,8 @@ def rank_held_out(options: Mapping[str, Any], kept: rw.KnowledgeBase, out: rw.Kn
 
 def tune(kb: rw.KnowledgeBase) -> tuple[float, str]:
     """Choose options on a second hold-out; return the rank of the first, and what was chosen."""
-    kept, out = kb.hold_out(HOLDOUT)
-    fewer, chosen_on = kept.hold_out(HOLDOUT, seed=1)
+    kept, out = kb.hold_out(HOLDOUT, predicates=list(kb.predicates), keep_names=True)  # as evaluate does
+    fewer, chosen_on = kept.hold_out(HOLDOUT, seed=1, keep_names=True)
     if chosen_on.n_facts > MOST_QUERIES:
         chosen_on = chosen_on.hold_out(MOST_QUERIES / chosen_on.n_facts)[1]
     best = {name: values[0] for name, values in TRIALS.items()}

@@ -73,7 +73,7 @@ def all_lengths(kb: KnowledgeBase, longest: int, **options):
 
 
 def merge_twins(kb: KnowledgeBase, rules, *, loops: str = "skip"):
-    """Keep, of rules of one head that join the same pairs with as many counted, the one that a reader prefers."""
+    """Keep, of rules of one head and body relations that join the same pairs, the one that a reader prefers."""
     facts, kept = triples(kb), {}
     walks = {length: walk_all(facts, length) for length in {len(steps) for _, steps in rules}}
 
@@ -84,5 +84,6 @@ def merge_twins(kb: KnowledgeBase, rules, *, loops: str = "skip"):
     for head, steps in sorted(rules, key=preference):
         ends = {(nodes[0], nodes[-1]) for nodes in walks[len(steps)][steps]}
         pairs = frozenset(pair for pair in ends if loops == "against" or pair[0] != pair[1])
-        kept.setdefault((head, pairs, rules[head, steps]["body_pairs"]), (head, steps))
+        relations = tuple(sorted(relation for relation, _ in steps))
+        kept.setdefault((head, relations, pairs, rules[head, steps]["body_pairs"]), (head, steps))
     return {key: rules[key] for key in kept.values()}

@@ -213,16 +213,8 @@ def test_a_family_gives_back_its_rules():
     found = mined(RuleMiner(confidence="groundings", max_length=2, min_confidence=1.0).fit(generated.kb))
     truth = [chain for rule in generated.rules.rules if (chain := Chain.of(rule)) is not None]
     assert len(truth) >= 10
-    facts = {(fact[0], name, fact[1]) for name, fact in generated.kb.facts() if len(fact) == 2}
-    walks = {**walk_all(facts, 1), **walk_all(facts, 2)}
-
-    def join(steps) -> set[tuple[str, str]]:
-        return {(nodes[0], nodes[-1]) for nodes in walks[steps] if nodes[0] != nodes[-1]}
-
-    for chain in truth:  # or a rule that joins the same pairs: child_of is parent_of backwards
-        steps = tuple((step.relation, step.inverse) for step in chain.steps)
-        twins = [other for head, other in found if head == chain.head and len(other) <= len(steps)]
-        assert any(join(other) == join(steps) for other in twins)
+    for chain in truth:
+        assert (chain.head, tuple((step.relation, step.inverse) for step in chain.steps)) in found
 
 
 def test_rules_that_join_the_same_pairs_are_one():
@@ -239,18 +231,12 @@ def test_rules_that_join_the_same_pairs_are_one():
     assert len(mined(counted.fit(KnowledgeBase.from_triples(facts)))) == 5  # papers count each orientation
 
 
-def test_the_shortest_of_the_same_then_forwards_then_by_name():
+def test_only_orientations_of_one_body_are_one():
+    """Rules over other relations that happen to join the same pairs part ways where facts are missing."""
     facts = [(f"a{i}", "p", f"b{i}") for i in range(5)] + [(f"b{i}", "q", f"c{i}") for i in range(5)]
-    facts += [(f"b{i}", "a", f"a{i}") for i in range(5)] + [(f"a{i}", "h", f"c{i}") for i in range(5)]
+    facts += [(f"b{i}", "s", f"a{i}") for i in range(5)] + [(f"a{i}", "h", f"c{i}") for i in range(5)]
     found = mined(RuleMiner(max_length=2, targets=["h"]).fit(KnowledgeBase.from_triples(facts)))
-    assert set(found) == {("h", (("p", False), ("q", False)))}  # not a backwards, though a is before p
-    for name, steps in (("s", (("b", False), ("q", False))), ("r", (("r", False),))):
-        if name == "s":
-            more = [(f"a{i}", "b", f"b{i}") for i in range(5)]
-        else:
-            more = [(f"a{i}", "r", f"c{i}") for i in range(5)]
-        found = mined(RuleMiner(max_length=2, targets=["h"]).fit(KnowledgeBase.from_triples([*facts, *more])))
-        assert set(found) == {("h", steps)}
+    assert set(found) == {("h", (("p", False), ("q", False))), ("h", (("s", True), ("q", False)))}
 
 
 def test_pruning_leaves_out_what_shorter_rules_say():

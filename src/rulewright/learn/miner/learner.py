@@ -104,8 +104,8 @@ class RuleMiner(Learner):
     confidence ``pca`` (over pairs whose v0 has the head relation to something) and ``coverage``, the share of the
     head's facts that the rule gives. A grounding whose body uses the very fact of the head is *circular*: it shows
     nothing, and counts nowhere. Relations that equal their inverse are walked forwards only; and of chains of one head
-    that join exactly the same pairs the shortest is kept, of these the one with the most steps forwards, of these the
-    first by the names of its relations. (Not where ``circular`` groundings count, nor of those counted from a sample.)
+    that walk the same relations, this way or that, and join exactly the same pairs, the one with the most steps
+    forwards is kept. (Not where ``circular`` groundings count, nor of those counted from a sample.)
 
     Args:
         max_length: the longest body, 1 … 4. None counts bodies of two steps where the graph has up to 10⁹ walks of two,
@@ -408,7 +408,7 @@ class RuleMiner(Learner):
                 self._count_ends(part, engine, incidence, filters, length, sample, marked=twins is not None)
                 kept = keep_rows(part, measure_confidences(part, filters.confidence) >= self.min_confidence)
                 if twins is not None:
-                    kept = twins.keep_first(kept)
+                    kept = twins.keep_first(kept, length)
                 yield self._write_rules(kept, list(kb.predicates), filters, length, sample)
 
     def _may_pass(self, counts: Counts, kind: Confidence, most_leaving: Ids, length: int) -> npt.NDArray[np.bool_]:
@@ -641,17 +641,20 @@ def _are_repetitions(counts: Counts, symmetric: npt.NDArray[np.bool_], length: i
 
 
 class TwinFilter:
-    """Keeps, of the rules of one head that join exactly the same pairs, the one that comes first."""
+    """Keeps, of the rules of one head that walk the same relations and join exactly the same pairs, the first."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[int, ...]] = set()
 
-    def keep_first(self, counts: Counts) -> Counts:
+    def keep_first(self, counts: Counts, length: int) -> Counts:
         """Return the counts of rules that have no twin before them, here or in an earlier call.
 
-        Twins have their marks in common (`Incidence.mark_steps`), and how many of the pairs are not circular.
+        Twins have the relations of their bodies in common, whichever way these are walked, their marks
+        (`Incidence.mark_steps`), and how many of the pairs are not circular.
         """
-        columns = (counts[name].tolist() for name in ("h", "body_pairs", "mark0", "mark1"))
+        relations = np.sort(np.stack([step_relation(counts[f"p{position}"]) for position in range(length)]), axis=0)
+        names = ("h", "body_pairs", "mark0", "mark1")
+        columns = (column.tolist() for column in (*(counts[name] for name in names), *relations))
         keep = np.zeros(len(counts["h"]), dtype=bool)
         for position, key in enumerate(zip(*columns, strict=True)):
             keep[position] = key not in self._seen
