@@ -391,7 +391,7 @@ def test_graphs_without_chains():
 def test_the_published_rules_of_dwie():
     kb = read_facts(DATA / "dwie" / "train_annotations_notext.json")
     published = {r.canonical(): r.confidence for r in read_rules(DATA / "dwie" / "milr_mined_rules_dwie.txt").rules}
-    found = RuleMiner(preset="milr", min_confidence=0.98, max_length=2).fit(kb).rules_.rules
+    found = RuleMiner(preset="milr", min_confidence=0.98).fit(kb).rules_.rules
     assert {rule.canonical(): rule.confidence for rule in found} == published
     assert [len(rule.body) for rule in found].count(1) == 23
     assert len(published) == 90

@@ -74,6 +74,8 @@ class MinerFilters:
     constants: bool = True
     thresholds: bool = True
     confidence: Confidence = "beta"
+    min_support: int = 2
+    max_length: int | None = None
 
 
 PRESETS: Mapping[str | None, MinerFilters] = {
@@ -90,6 +92,8 @@ PRESETS: Mapping[str | None, MinerFilters] = {
         constants=False,
         thresholds=False,
         confidence="groundings",
+        min_support=1,
+        max_length=2,
     ),
 }
 """``milr`` has the filters of the code published with the MILR paper."""
@@ -110,14 +114,15 @@ class RuleMiner(Learner):
     Args:
         max_length: the longest body, 1 … 4. None counts bodies of two steps where the graph has up to 10⁹ walks of two,
             and of three where it has up to 5·10⁷ walks of three and a thousand a fact; ``note_`` says what is left out.
-        min_confidence, min_support: of the rules to keep.
+        min_confidence: of the rules to keep.
+        min_support: of the rules to keep (2).
         confidence: what ``min_confidence`` is about and becomes the rule's own, c: the share of ``groundings``, of
             ``pairs``, ``pca``, or ``beta``, the lower 5 % bound of Beta(s + ½, b − s + ½) for s of b different pairs,
             which distrusts high confidence on little support (beta).
         targets: the head relations of interest; None is all.
         inverses: whether bodies may walk relations backwards.
-        preset: ``"milr"`` has the published filters; it sets those of the following that are not given. Without it,
-            None stands for the default in brackets.
+        preset: ``"milr"`` has the published filters, and two steps; it sets what is not given of length, support,
+            confidence and the following. Without it, None stands for the default in brackets.
         min_coverage: of the rules to keep (0).
         min_relation_facts: the facts that each relation of a body must have (1).
         min_middles, min_body: for bodies of length 2, different v1 and groundings they must have (1).
@@ -155,7 +160,7 @@ class RuleMiner(Learner):
     _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {
         "max_length": Whole(1, 4, optional=True),
         "min_confidence": SHARE,
-        "min_support": Whole(1),
+        "min_support": Whole(1, optional=True),
         "confidence": OneOf("groundings", "pairs", "pca", "beta", None),
         "targets": Names(),
         "inverses": Flag(),
@@ -182,7 +187,7 @@ class RuleMiner(Learner):
         *,
         max_length: int | None = None,
         min_confidence: float = 0.01,
-        min_support: int = 2,
+        min_support: int | None = None,
         confidence: Confidence | None = None,
         targets: Collection[str] | None = None,
         inverses: bool = True,
@@ -232,7 +237,7 @@ class RuleMiner(Learner):
         elif filters.unary or filters.constants or filters.thresholds:
             self._add_note("rules about one entity were not begun")
         if not rules:
-            self._explain_nothing(kb)
+            self._explain_nothing(kb, filters)
         text = cache(str)  # the atoms of mined rules recur
         rules.sort(
             key=lambda rule: (
@@ -254,7 +259,7 @@ class RuleMiner(Learner):
                     if left <= 0:
                         raise TimeLimitError
                     stack.enter_context(engine.time_limit(left))
-                return cover_facts(engine, rules, min_new=self.min_support, circular=filters.circular)
+                return cover_facts(engine, rules, min_new=filters.min_support, circular=filters.circular)
             except TimeLimitError:
                 self._add_note("time was up before rules were pruned that explain nothing of their own")
                 return rules
@@ -275,7 +280,7 @@ class RuleMiner(Learner):
         if facts is None:  # relations are declared at most, and none has a fact
             return []
         incidence = Incidence(facts, len(kb.predicates), inverses=self.inverses)
-        longest = self._choose_length(incidence, len(facts)) if self.max_length is None else self.max_length
+        longest = filters.max_length or self._choose_length(incidence, len(facts))
         rules: list[Rule] = []
         twins = None if filters.circular else TwinFilter()
         length = 1
@@ -317,15 +322,15 @@ class RuleMiner(Learner):
                 return length - 1
         return max(MOST_WALKS)
 
-    def _explain_nothing(self, kb: KnowledgeBase) -> None:
+    def _explain_nothing(self, kb: KnowledgeBase, filters: MinerFilters) -> None:
         """Say which rule came nearest, and what would have admitted it."""
-        limits = {"min_confidence": self.min_confidence, "min_support": self.min_support}
-        limits["min_coverage"] = self.min_coverage or 0
+        limits = {"min_confidence": self.min_confidence, "min_support": filters.min_support}
+        limits["min_coverage"] = filters.min_coverage
         loosest = {"min_confidence": 0.0, "min_support": 1, "min_coverage": 0.0}
         if limits == loosest:
             return
         silent = {"prune": False, "sample": None, "progress": None, "on_rules": None}
-        lengths = {"max_length": min(self.max_length or 2, 2)}
+        lengths = {"max_length": min(filters.max_length or 2, 2)}
         rules = clone(self).set_params(**loosest, **silent, **lengths).fit(kb).rules_.rules
         if not rules:
             self._add_note("no rule holds in a single case")
@@ -470,7 +475,9 @@ class RuleMiner(Learner):
             return []
         chosen = self._choose_property_filters(filters, deadline)
         properties = PropertyCounter(kb, chosen)
-        refinements = RefinementCounter(kb, chosen, thresholds=filters.thresholds, two_steps=(self.max_length or 2) > 1)
+        refinements = RefinementCounter(
+            kb, chosen, thresholds=filters.thresholds, two_steps=(filters.max_length or 2) > 1
+        )
         rules = properties.mine()
         if chosen.is_late():
             self._add_note("time was up before thresholds and refined chains were looked for")
@@ -488,8 +495,8 @@ class RuleMiner(Learner):
     def _choose_property_filters(self, filters: MinerFilters, deadline: float | None) -> PropertyFilters:
         return PropertyFilters(
             None if self.targets is None else tuple(self.targets),
-            self.min_support,
-            max(self.min_support, MIN_NAMED_SUPPORT),
+            filters.min_support,
+            max(filters.min_support, MIN_NAMED_SUPPORT),
             self.min_confidence,
             filters.min_coverage,
             filters.min_relation_facts,
@@ -519,7 +526,7 @@ class RuleMiner(Learner):
     ) -> npt.NDArray[np.bool_]:
         """Tell which rules pass every filter but that of confidence, given each relation's facts."""
         steps = [counts[f"p{position}"] for position in range(length)]
-        keep = (counts["support"] * share >= self.min_support) & (counts["body"] > 0)
+        keep = (counts["support"] * share >= filters.min_support) & (counts["body"] > 0)
         given = counts["support" if filters.circular else "support_pairs"]
         keep &= given * share >= filters.min_coverage * counts["facts"]
         if length == 1:
