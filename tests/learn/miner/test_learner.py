@@ -365,7 +365,7 @@ def test_parameters_beside_a_preset_win():
         ({"confidence": "high"}, "confidence must be 'groundings'"),
         ({"loops": "maybe"}, "loops must be 'skip', 'against' or None"),
         ({"preset": "amie"}, "preset must be 'milr' or None, got 'amie'"),
-        ({"min_support": "3"}, "min_support must be a whole number, got '3'"),
+        ({"min_support": "3"}, "min_support must be a whole number or None, got '3'"),
         ({"sample": 0}, "sample must be >= 1 or None, got 0"),
         ({"targets": "uncle_of"}, "targets must be a list of names or None"),
     ],
