@@ -3,7 +3,8 @@
 - `program`: rules read for an engine: derivations, integrity constraints, strata, predicates that are new.
 - `apply`: forward chaining in SQL, round by round; `weighted`: rules that add up by weights; `inferred`: what both
   give, new facts with scores and rules; `complete`: the best of these with their reasons.
-- `update`: what was inferred, brought up to date with facts that came or went; `stored`: the file that it goes on from.
+- `update`: what was inferred, brought up to date with facts that came or went. `fact_change` has these before and
+  after, `settling` finds which rules give facts newly or no longer; `stored` is the file that an update goes on from.
 - `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
   ``r(?, t)``, scored by the rules that speak for them; `answers`: the best answers to one query, with reasons.
 - `checkup`: what is in facts and rules before anything is learned, and what looks wrong.
