@@ -311,7 +311,7 @@ def test_lengths_by_what_the_size_affords(monkeypatch):
     assert counted.note_ == "" and max(len(steps) for _, steps in mined(counted)) == 3
     walks = Incidence(kb.tables()["ee"], len(kb.predicates)).count_walks(3)
     assert walks == sum(map(len, walk_all(triples(kb), 3).values()))
-    monkeypatch.setattr("rulewright.learn.miner.learner.MOST_WALKS", {2: 10**9, 3: walks - 1})
+    monkeypatch.setattr("rulewright.learn.miner.chains.MOST_WALKS", {2: 10**9, 3: walks - 1})
     shorter = RuleMiner(unary=False, constants=False).fit(kb)
     assert max(len(steps) for _, steps in mined(shorter)) == 2
     assert f"rules of length 3 were left out: {walks:,} walks" in shorter.note_ and "--max-length 3" in shorter.note_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,7 +15,8 @@ from rulewright.data.generators import family
 from rulewright.learn import RuleMiner
 from rulewright.learn.miner import properties
 from rulewright.learn.miner.confidence import TRUST, bound_shares
-from rulewright.learn.miner.properties import NAMED_TRUST, PropertyCounter, PropertyFilters
+from rulewright.learn.miner.filters import NAMED_TRUST, RuleFilters
+from rulewright.learn.miner.properties import PropertyCounter
 from rulewright.logic import (
     Atom,
     Membership,
@@ -107,8 +109,8 @@ def list_rules(kb: KnowledgeBase, *, min_support: int, min_confidence: float, ci
     return found
 
 
-def choose_filters(*, min_support: int, circular: bool) -> PropertyFilters:
-    return PropertyFilters(
+def choose_filters(*, min_support: int, circular: bool) -> RuleFilters:
+    return RuleFilters(
         targets=None,
         min_support=min_support,
         min_named_support=min_support,
@@ -210,7 +212,7 @@ def test_a_limit_of_time_keeps_what_was_counted(monkeypatch):
     kb = family(60, seed=1).kb
     filters = choose_filters(min_support=2, circular=False)
     everything = {rule.canonical() for rule in PropertyCounter(kb, filters).mine()}
-    late = PropertyCounter(kb, filters._replace(deadline=0.0))
+    late = PropertyCounter(kb, replace(filters, deadline=0.0))
     some = {rule.canonical() for rule in late.mine()}
     assert some < everything
     assert "time was up when rules about one entity were counted for" in late.notes[0]

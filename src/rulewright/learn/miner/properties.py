@@ -8,9 +8,8 @@ columns count all rules at once.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +19,12 @@ from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids, encode_rows, look_up, match_pairs, positions_within
 from rulewright.engine.chain_counts import edges
 from rulewright.learn.miner.confidence import (
-    Confidence,
     Counts,
     Floats,
     annotate_counts,
-    bound_shares,
     keep_rows,
-    measure_shares,
 )
+from rulewright.learn.miner.filters import RuleFilters
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -49,59 +46,10 @@ MAX_JOINS = 1_000_000_000
 """How many times two properties of one entity may be brought together; beyond it rare constants are left out."""
 JOINS_AT_ONCE = 20_000_000
 """How many of them are held at a time."""
-MIN_NAMED_SUPPORT = 5
-"""Of so many entities a rule must hold that names one: what holds of fewer is seldom more than a few neighbours."""
-NAMED_TRUST = 0.005
-"""The Beta bound of such a rule lies below its true confidence 199 times in 200."""
 MAX_BODIES = 30
 """How many rules about one entity one head may have: more add nothing to its ranking."""
 MAX_RULES = 100_000
 """How many rules about one entity there may be in all."""
-
-
-class PropertyFilters(NamedTuple):
-    """Which rules are wanted, as the parameters of `RuleMiner` say, and how confident counts are."""
-
-    targets: tuple[str, ...] | None
-    min_support: int
-    min_named_support: int
-    min_confidence: float
-    min_coverage: float
-    min_relation_facts: int
-    inverses: bool
-    repeated: bool
-    circular: bool
-    unary: bool
-    constants: bool
-    confidence: Confidence
-    deadline: float | None = None
-
-    def is_late(self) -> bool:
-        """Whether the time is up, by the clock of `time.monotonic`."""
-        return self.deadline is not None and time.monotonic() > self.deadline
-
-    def confidences(self, counts: Counts) -> Floats:
-        """Return the confidence of rules; for ``beta``, the lower bound of the share of different heads."""
-        return self.bounds(counts) if self.confidence == "beta" else measure_shares(counts, self.confidence)
-
-    def bounds(self, counts: Counts) -> Floats:
-        """Return the lower bound of the share of different heads: the 5 % bound, the 0.5 % bound of what is ``named``.
-
-        The groundings of a body such as ``father_of(X, Y)`` speak for X together, and as one case. Rules that name
-        entities are so many that some look good by chance.
-        """
-        bounds = bound_shares(counts["support_pairs"], counts["body_pairs"])
-        named = counts["named"] == 1
-        cases = counts["support_pairs"][named], counts["body_pairs"][named]
-        bounds[named] = bound_shares(*cases, trust=NAMED_TRUST)
-        return bounds
-
-    def pass_counts(self, counts: Counts) -> npt.NDArray[np.bool_]:
-        """Tell which rules have support enough, counted over different entities, and confidence enough."""
-        keep = (counts["support_pairs"] >= self.min_support) & (counts["body"] > 0)
-        keep &= counts["support_pairs"] >= self.min_coverage * counts["facts"]
-        keep[keep] = self.confidences(keep_rows(counts, keep)) >= self.min_confidence
-        return keep
 
 
 @dataclass(frozen=True)
@@ -211,7 +159,7 @@ class PropertyCounter:
     Where head and body name the same constant they are a case of a chain and left to those.
     """
 
-    def __init__(self, kb: KnowledgeBase, filters: PropertyFilters) -> None:
+    def __init__(self, kb: KnowledgeBase, filters: RuleFilters) -> None:
         self.kb, self.filters = kb, filters
         self.notes: list[str] = []
         self._unary = find_unary(kb)
@@ -461,7 +409,7 @@ class PropertyCounter:
         return shares
 
 
-def choose_best(counts: Counts, filters: PropertyFilters) -> tuple[Counts, str]:
+def choose_best(counts: Counts, filters: RuleFilters) -> tuple[Counts, str]:
     """Keep the most confident bodies of each head, and of all rules those that are right most often.
 
     Where some are left out, the note says how many, with ``{}`` for what they are.

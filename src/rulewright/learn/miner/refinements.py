@@ -18,7 +18,8 @@ from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids, encode_rows, look_up, match_pairs
 from rulewright.engine.chain_counts import edges
 from rulewright.learn.miner.confidence import TRUST, Counts, annotate_counts, bound_shares, keep_rows
-from rulewright.learn.miner.properties import NONE, Properties, PropertyFilters, choose_best, entries_at, find_unary
+from rulewright.learn.miner.filters import RuleFilters
+from rulewright.learn.miner.properties import NONE, Properties, choose_best, entries_at, find_unary
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -64,7 +65,7 @@ class RefinementCounter:
     ways to refine a chain, is above the share of the other.
     """
 
-    def __init__(self, kb: KnowledgeBase, filters: PropertyFilters, *, thresholds: bool, two_steps: bool) -> None:
+    def __init__(self, kb: KnowledgeBase, filters: RuleFilters, *, thresholds: bool, two_steps: bool) -> None:
         self.kb, self.filters = kb, filters
         self.notes: list[str] = []
         self._unary = find_unary(kb) if filters.unary else None

@@ -15,7 +15,8 @@ from scipy import sparse
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids, positions_within
 from rulewright.learn.miner.confidence import Counts, Floats, annotate_counts, keep_rows
-from rulewright.learn.miner.properties import NONE, PropertyCounter, PropertyFilters
+from rulewright.learn.miner.filters import RuleFilters
+from rulewright.learn.miner.properties import NONE, PropertyCounter
 from rulewright.logic import Annotations, Atom, Comparison, Formula, Number, Rule, Variable
 
 CHANCE = 0.05
@@ -40,7 +41,7 @@ class ThresholdCounter:
     above the share of the rule with one cut.
     """
 
-    def __init__(self, kb: KnowledgeBase, filters: PropertyFilters, properties: PropertyCounter) -> None:
+    def __init__(self, kb: KnowledgeBase, filters: RuleFilters, properties: PropertyCounter) -> None:
         self.kb, self.filters, self._heads = kb, filters, properties.heads
         self._known, self._known_column = properties.find_known()
         self._guesses = properties.guess_shares()

@@ -1,0 +1,396 @@
+"""Chains of relations, ``head(v0, vl) ← r1(v0, v1) ∧ … ∧ rl(vl-1, vl)``: all up to a length, counted exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from rulewright.checks import Progress
+from rulewright.data import KnowledgeBase
+from rulewright.data.index import Ids, look_up
+from rulewright.engine import Engine, SQLEngine
+from rulewright.engine import chain_counts as chains
+from rulewright.engine.chain_counts import Incidence
+from rulewright.errors import TimeLimitError
+from rulewright.learn.miner.confidence import Confidence, Counts, keep_rows, measure_confidences
+from rulewright.learn.miner.filters import RuleFilters
+from rulewright.learn.miner.samples import StartSample, ratio_interval
+from rulewright.logic import (
+    Annotations,
+    Atom,
+    Comparison,
+    Formula,
+    Rule,
+    Variable,
+    count_steps,
+    encode_step,
+    invert_step,
+    is_inverse,
+    step_relation,
+)
+
+MOST_WALKS = {2: 1_000_000_000, 3: 50_000_000}
+"""Up to so many walks of each length are counted where no length is asked for."""
+
+MOST_WALKS_PER_FACT = 1000
+"""And up to so many walks of three steps for each fact: in denser graphs long rules are many and say little."""
+
+HEAD_GROUPS = 8
+"""Longer rules are counted for so many groups of heads one after the other, so that some are there when time is up."""
+
+END_BATCH = 30_000_000
+"""About how many groundings are in memory at once while their ends are counted."""
+
+
+class ChainCounter:
+    """Counts chains and keeps those that are wanted; ``notes`` has what was not counted, or not exactly.
+
+    Of chains of more than two steps those from ``sample`` first entities are counted. Where ``time_limit`` ends the
+    work, what was counted stays. ``on_rules`` is called with parts of the rules as they are found.
+    """
+
+    def __init__(
+        self,
+        kb: KnowledgeBase,
+        filters: RuleFilters,
+        *,
+        sample: int | None = None,
+        seed: int = 0,
+        memory_limit: int | str | None = None,
+        time_limit: float | None = None,
+        progress: Progress | None = None,
+        on_rules: Callable[[list[Rule]], None] | None = None,
+    ) -> None:
+        self.kb, self.filters, self.sample, self.seed = kb, filters, sample, seed
+        self.memory_limit, self.time_limit, self.progress, self.on_rules = memory_limit, time_limit, progress, on_rules
+        self.notes: list[str] = []
+
+    def mine(self) -> list[Rule]:
+        """Return the chains of all lengths."""
+        kb, filters = self.kb, self.filters
+        facts = kb.tables().get("ee")
+        if facts is None:  # relations are declared at most, and none has a fact
+            return []
+        incidence = Incidence(facts, len(kb.predicates), inverses=filters.inverses)
+        longest = filters.max_length or self._choose_length(incidence, len(facts))
+        rules: list[Rule] = []
+        twins = None if filters.circular else TwinFilter()
+        length = 1
+        with ExitStack() as stack:
+            engine = stack.enter_context(Engine(kb, memory_limit=self.memory_limit))
+            stack.enter_context(engine.time_limit(self.time_limit))
+            try:
+                engine.put("edge", incidence.edge if twins is None else incidence.mark_ends())
+                if twins is not None:
+                    engine.put("start_mark", incidence.start_marks())
+                for length in range(1, longest + 1):
+                    for new in self._mine(engine, incidence, filters, twins, length, longest):
+                        rules += new
+                        if self.on_rules is not None:
+                            self.on_rules(new)
+            except TimeLimitError:
+                self.notes.append(
+                    f"stopped after {self.time_limit:g} s: rules of length {length} are not complete"
+                    + (f", longer ones up to {longest} were not begun" if length < longest else "")
+                    + "; a higher time_limit (--time) or a smaller max_length (--max-length) has all"
+                )
+        return rules
+
+    def _choose_length(self, incidence: Incidence, n_facts: int) -> int:
+        """Return the longest body that the size of the graph affords."""
+        for length, most in MOST_WALKS.items():
+            walks = incidence.count_walks(length)
+            allowed = most if length == 2 else min(most, MOST_WALKS_PER_FACT * n_facts)
+            if walks > allowed:
+                self.notes.append(
+                    f"rules of length {length} were left out: {walks:,} walks are more than the {allowed:,} "
+                    f"that are counted unasked; max_length={length} (--max-length {length}) counts them"
+                )
+                return length - 1
+        return max(MOST_WALKS)
+
+    def _mine(
+        self,
+        engine: SQLEngine,
+        incidence: Incidence,
+        filters: RuleFilters,
+        twins: TwinFilter | None,
+        length: int,
+        longest: int,
+    ) -> Iterator[list[Rule]]:
+        """Yield the rules of one length, in parts that are complete for some heads and bodies."""
+        kb = engine.kb
+        table = kb.tables()["ee"]
+        facts = np.bincount(table.predicate, minlength=len(kb.predicates))
+        heads = np.flatnonzero(facts)
+        if self.filters.targets is not None:
+            heads = np.intersect1d(heads, [kb.predicate_index(name) for name in self.filters.targets])
+        groups = _group_heads(heads, facts, 1 if length <= 2 else HEAD_GROUPS)
+
+        def report(done: int) -> None:
+            if self.progress is not None:
+                steps = HEAD_GROUPS + 1
+                done_here = steps * done // (len(groups) + 1)
+                self.progress(f"rules of length {length}", steps * (length - 1) + done_here, steps * longest)
+
+        report(0)
+        sample = self._draw_sample(incidence) if length > 2 else None
+        first = "edge" if sample is None else "sampled_edge"
+        if sample is not None:
+            twins = None  # what is the same in a sample may differ elsewhere
+            engine.put(first, sample.choose_edges(incidence.edge))
+        if length <= 2:
+            bodies, loops = incidence.bodies(length), incidence.loops(length)
+        else:
+            bodies = engine.run(chains.body_counts(length, first=first))
+            loops = engine.run(chains.loop_counts(length, first=first))
+        count_loops = filters.loops == "against"
+        for done, group in enumerate(groups, start=1):
+            report(done)
+            if length == 1:
+                supports = incidence.support(group.tolist())
+            else:
+                starts = None if sample is None else sample.starts
+                with_loops = count_loops and not filters.circular
+                engine.put("head", chains.heads(table, targets=group.tolist(), starts=starts, loops=with_loops))
+                few = int(bodies["n"].sum()) <= chains.FEW_PATHS
+                supports = engine.run(chains.support_counts(length, few_paths=few, circular=filters.circular))
+            counts = _join_counts(supports, bodies, loops, length, count_steps(len(kb.predicates)))
+            if length == 1 and not filters.circular:
+                # A fact that joins an entity to itself is its own inverse, and all that the body says of that pair
+                is_inverse_head = counts["p0"] == invert_step(encode_step(counts["h"]))
+                used = np.where(count_loops & is_inverse_head, counts["loops"], 0)
+                counts |= {"circular": used, "hidden_pairs": used}
+            counts["body"] = counts["body"] - counts["circular"]
+            if not count_loops:
+                counts["body"] = counts["body"] - counts["loops"]
+            counts["facts"] = facts[counts["h"]]
+            share = 1.0 if sample is None else sample.share
+            counts = keep_rows(counts, self._pass_filters(counts, filters, facts, length, share))
+            if not filters.circular:
+                counts = keep_rows(counts, ~_are_repetitions(counts, incidence.find_symmetric(), length))
+            counts = keep_rows(counts, self._may_pass(counts, filters.confidence, incidence.most_leaving(), length))
+            counts = keep_rows(counts, _order_bodies(counts, list(kb.predicates), length))
+            for part in _split_by_body(counts, length) if length > 1 else [counts]:
+                self._count_ends(part, engine, incidence, filters, length, sample, marked=twins is not None)
+                kept = keep_rows(part, measure_confidences(part, filters.confidence) >= self.filters.min_confidence)
+                if twins is not None:
+                    kept = twins.keep_first(kept, length)
+                yield self._write_rules(kept, list(kb.predicates), filters, length, sample)
+
+    def _may_pass(self, counts: Counts, kind: Confidence, most_leaving: Ids, length: int) -> npt.NDArray[np.bool_]:
+        """Tell which rules can have the confidence wanted, by what is known before their ends are counted.
+
+        A pair of ends has at most as many groundings as the steps but the last, or the steps back but the first, may
+        branch; so the body has at least ``body`` over that many pairs.
+        """
+        if kind == "pca" or length == 1:
+            return np.full(len(counts["h"]), fill_value=True)
+        if kind == "groundings":
+            return measure_confidences(counts, kind) >= self.filters.min_confidence
+        steps = [counts[f"p{position}"] for position in range(length)]
+        there = np.prod([most_leaving[step].astype(np.float64) for step in steps[:-1]], axis=0)
+        back = np.prod([most_leaving[invert_step(step)].astype(np.float64) for step in steps[1:]], axis=0)
+        branches = np.maximum(np.minimum(there, np.where(back > 0, back, np.inf)), 1)
+        least = np.maximum(np.ceil(counts["body"] / branches).astype(np.int64), counts["support_pairs"])
+        bounds = measure_confidences({**counts, "body_pairs": least}, kind)
+        return np.asarray(bounds >= self.filters.min_confidence)
+
+    def _count_ends(
+        self,
+        counts: Counts,
+        engine: SQLEngine,
+        incidence: Incidence,
+        filters: RuleFilters,
+        length: int,
+        sample: StartSample | None,
+        *,
+        marked: bool,
+    ) -> None:
+        """Add the pairs that bodies join, ``marked`` with what tells sets of them apart; for a sample the intervals."""
+        count_loops = filters.loops == "against"
+        if length == 1:
+            known = incidence.known(counts["h"], counts["p0"], loops=count_loops)
+            counts |= {"body_pairs": counts["body"], "known_pairs": known - counts["hidden_pairs"]}
+            if marked:
+                mark0, mark1 = incidence.mark_steps(loops=count_loops)
+                counts |= {"mark0": mark0[counts["p0"]], "mark1": mark1[counts["p0"]]}
+            return
+        first = "edge" if sample is None else "sampled_edge"
+        columns = {name: counts[name] for name in ("h", *(f"p{position}" for position in range(length)))}
+        engine.put("rule", {"r": np.arange(len(counts["h"])), **columns})
+        ends = engine.run(chains.end_counts(length, loops=count_loops, first=first, marked=marked))
+        order = np.argsort(ends["r"])
+        counts |= {name: ends[name][order] for name in ("mark0", "mark1") if marked}
+        counts["body_pairs"] = ends["pairs"][order] - counts["hidden_pairs"]
+        counts["known_pairs"] = ends["known"][order] - counts["hidden_pairs"]
+        if sample is not None:
+            sums = engine.run(chains.start_counts(length, loops=count_loops, circular=filters.circular, first=first))
+            order = np.argsort(sums["r"])
+            sums = {name: column[order] for name, column in sums.items()}
+            low, high = ratio_interval(counts["support"], counts["body"], sums, drawn=1 / sample.share)
+            counts |= {"low": low, "high": high}
+
+    def _draw_sample(self, incidence: Incidence) -> StartSample | None:
+        """Draw the first entities to count from; None is all of them."""
+        starts = np.unique(incidence.edge["a0"])
+        if self.sample is None or self.sample >= len(starts):
+            return None
+        self.notes.append(
+            f"rules of more than two steps were counted from a sample of {self.sample:,} of {len(starts):,} entities: "
+            "support and body are estimates, confidence_low … confidence_high is the 95 % interval of support / body"
+        )
+        drawn = np.random.default_rng(self.seed).choice(starts, self.sample, replace=False)
+        return StartSample(np.sort(drawn), len(starts) / self.sample)
+
+    def _pass_filters(
+        self, counts: Counts, filters: RuleFilters, facts: Ids, length: int, share: float
+    ) -> npt.NDArray[np.bool_]:
+        """Tell which rules pass every filter but that of confidence, given each relation's facts."""
+        steps = [counts[f"p{position}"] for position in range(length)]
+        keep = (counts["support"] * share >= filters.min_support) & (counts["body"] > 0)
+        given = counts["support" if filters.circular else "support_pairs"]
+        keep &= given * share >= filters.min_coverage * counts["facts"]
+        if length == 1:
+            keep &= steps[0] != encode_step(counts["h"])
+        for step in steps:
+            keep &= facts[step_relation(step)] >= filters.min_relation_facts
+        if length == 2:
+            keep &= (counts["middles"] >= filters.min_middles) & (counts["body"] >= filters.min_body)
+        if not filters.repeated:
+            for position, step in enumerate(steps):
+                for other in steps[:position]:
+                    keep &= step != other
+        return keep
+
+    def _write_rules(
+        self,
+        counts: Counts,
+        relations: Sequence[str],
+        filters: RuleFilters,
+        length: int,
+        sample: StartSample | None,
+    ) -> list[Rule]:
+        variables = [Variable(f"V{position}") for position in range(length + 1)]
+        ends = variables[0], variables[-1]
+        ends_differ = Comparison("!=", *ends)
+        heads = [Atom(name, ends) for name in relations]
+        share = 1.0 if sample is None else sample.share
+        confidences = measure_confidences(counts, filters.confidence).tolist()
+        columns = {name: column.tolist() for name, column in counts.items()}
+        steps = [columns[f"p{position}"] for position in range(length)]
+        atoms = [
+            {
+                step: Atom(relations[step_relation(step)], pair[::-1] if is_inverse(step) else pair)
+                for step in set(column)
+            }
+            for column, pair in zip(steps, pairwise(variables), strict=True)
+        ]
+        paths = zip(*steps, strict=True)
+        rules = []
+        for confidence, path, *values in zip(confidences, paths, *columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            statistics: dict[str, object] = {
+                "support": round(row["support"] * share),
+                "body": round(row["body"] * share),
+                "body_pairs": round(row["body_pairs"] * share),
+                "pairs": round(row["support_pairs"] / row["body_pairs"], 6),
+                "pca": round(row["support_pairs"] / max(row["known_pairs"], 1), 6),
+                "coverage": round(min(row["support_pairs"] * share / row["facts"], 1.0), 6),
+            }
+            if sample is not None:
+                statistics |= {"confidence_low": round(row["low"], 6), "confidence_high": round(row["high"], 6)}
+            body: list[Formula] = [written[step] for written, step in zip(atoms, path, strict=True)]
+            if filters.loops == "skip" and row["loops"]:
+                body.append(ends_differ)
+            rules.append(Rule(heads[row["h"]], tuple(body), min(confidence, 1.0), Annotations(statistics)))
+        return rules
+
+
+def _are_repetitions(counts: Counts, symmetric: npt.NDArray[np.bool_], length: int) -> npt.NDArray[np.bool_]:
+    """Tell which bodies walk a symmetric relation backwards: the rule that walks it forwards says the same.
+
+    Of a single step that is the head's own inverse there is no other.
+    """
+    repetitions = np.zeros(len(counts["h"]), dtype=bool)
+    for position in range(length):
+        step = counts[f"p{position}"]
+        repetitions |= symmetric[step_relation(step)] & (is_inverse(step) == 1)
+    if length == 1:
+        repetitions &= step_relation(counts["p0"]) != counts["h"]
+    return repetitions
+
+
+class TwinFilter:
+    """Keeps, of the rules of one head that walk the same relations and join exactly the same pairs, the first."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, ...]] = set()
+
+    def keep_first(self, counts: Counts, length: int) -> Counts:
+        """Return the counts of rules that have no twin before them, here or in an earlier call.
+
+        Twins have the relations of their bodies in common, whichever way these are walked, their marks
+        (`Incidence.mark_steps`), and how many of the pairs are not circular.
+        """
+        relations = np.sort(np.stack([step_relation(counts[f"p{position}"]) for position in range(length)]), axis=0)
+        names = ("h", "body_pairs", "mark0", "mark1")
+        columns = (column.tolist() for column in (*(counts[name] for name in names), *relations))
+        keep = np.zeros(len(counts["h"]), dtype=bool)
+        for position, key in enumerate(zip(*columns, strict=True)):
+            keep[position] = key not in self._seen
+            self._seen.add(key)
+        return keep_rows(counts, keep)
+
+
+def _group_heads(heads: Ids, facts: Ids, most: int) -> list[Ids]:
+    """Put relations into groups, up to ``most``, that have about as many facts each."""
+    before = np.cumsum(facts[heads]) - facts[heads]
+    group = before * most // max(int(facts[heads].sum()), 1)
+    return [heads[group == index] for index in np.unique(group)]
+
+
+def _order_bodies(counts: Counts, relations: Sequence[str], length: int) -> Ids:
+    """Return the order in which bodies of one length are preferred: few steps backwards first, then by names."""
+    rank = np.argsort(np.argsort(relations))
+    steps = [counts[f"p{position}"] for position in range(length)]
+    by_name = [encode_step(rank[step_relation(step)]) + is_inverse(step) for step in steps]
+    backwards = np.sum([is_inverse(step) for step in steps], axis=0)
+    return np.lexsort((*reversed(by_name), backwards))
+
+
+def _split_by_body(counts: Counts, length: int) -> Iterator[Counts]:
+    """Yield the rules, in order, in parts whose different bodies have up to ``END_BATCH`` groundings, or one body more.
+
+    The rules of a body follow each other.
+    """
+    if len(counts["h"]) == 0:
+        return
+    steps = np.stack([counts[f"p{position}"] for position in range(length)])
+    is_first = np.append(True, (steps[:, 1:] != steps[:, :-1]).any(axis=0))
+    groundings = counts["body"] + counts["circular"] + counts["loops"]
+    part = (np.cumsum(groundings[is_first]) // END_BATCH)[np.cumsum(is_first) - 1]
+    for index in np.unique(part):
+        yield keep_rows(counts, part == index)
+
+
+def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n_steps: int) -> Counts:
+    """Bring the counts of rules, bodies and loops together, one row a rule."""
+    names = [f"p{position}" for position in range(length)]
+    keys, body_keys, loop_keys = (
+        np.ravel_multi_index([columns[name] for name in names], (n_steps,) * length)
+        for columns in (supports, bodies, loops)
+    )
+    counts: Counts = {"h": supports["h"].astype(np.int64), "support": supports["n"], "support_pairs": supports["pairs"]}
+    counts |= {name: supports[name].astype(np.int64) for name in names}
+    for name in ("circular", "hidden_pairs"):
+        counts[name] = supports.get(name, np.zeros(len(keys), dtype=np.int64))
+    counts["body"] = look_up(keys, body_keys, bodies["n"])
+    counts["loops"] = look_up(keys, loop_keys, loops["n"])
+    if length == 2:
+        counts["middles"] = look_up(keys, body_keys, bodies["middles"])
+    return counts
