@@ -15,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from rulewright.inject.pairs.reports import InjectionReport, Reason, ReportedChange, write_reports
+from rulewright.inject.atoms.reports import InjectionReport, Reason, ReportedChange, write_reports
 from rulewright.logic import quote
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -24,7 +24,16 @@ from rulewright.logic.chain import (
 )
 from rulewright.logic.clauses import Clause, cnf, exclusive_clauses, unify
 from rulewright.logic.compare import substitute, subsumes
-from rulewright.logic.parser import parse_atom, parse_formula, parse_rule, parse_rules, parse_statement, parse_template
+from rulewright.logic.parser import (
+    RuleSource,
+    as_rules,
+    parse_atom,
+    parse_formula,
+    parse_rule,
+    parse_rules,
+    parse_statement,
+    parse_template,
+)
 from rulewright.logic.printer import quote
 from rulewright.logic.rules import (
     NUMBER_TYPE,
@@ -81,6 +90,7 @@ __all__ = [
     "PredicateVariable",
     "Rule",
     "RuleSet",
+    "RuleSource",
     "Statement",
     "Step",
     "Symbol",
@@ -89,6 +99,7 @@ __all__ = [
     "Unit",
     "Variable",
     "WeightedFormula",
+    "as_rules",
     "atom_of",
     "cnf",
     "count_steps",

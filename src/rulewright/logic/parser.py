@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 from importlib.resources import files
 from itertools import count
@@ -540,6 +540,35 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
         )
     except DataError:
         raise _find_misuse(source, declared, stated) from None
+
+
+RuleSource: TypeAlias = RuleSet | r.Statement | str | Iterable[r.Statement | str]
+"""What is taken where rules are: a rule set, one statement or several, or their text."""
+
+
+def as_rules(rules: RuleSource) -> RuleSet:
+    """Return rules that are given as a rule set, as statements or as text, as a rule set.
+
+    >>> as_rules("hard dog(X) => animal(X).")
+    RuleSet(1 formulas)
+    >>> as_rules(["hard dog(X) => animal(X).", parse_rule("pet(X) :- dog(X)")])
+    RuleSet(1 rules, 1 formulas)
+    """
+    if isinstance(rules, RuleSet):
+        return rules
+    if isinstance(rules, str):
+        return parse_rules(rules)
+    if isinstance(rules, r.Rule | r.WeightedFormula | r.Template):
+        return RuleSet([rules])
+    statements: list[r.Statement] = []
+    for given in rules:
+        if isinstance(given, str):
+            statements += parse_rules(given)
+        elif isinstance(given, r.Rule | r.WeightedFormula | r.Template):
+            statements.append(given)
+        else:
+            raise DataError(f"rules must be statements or their text, got {given!r}")
+    return RuleSet(statements)
 
 
 def _find_misuse(

@@ -253,6 +253,15 @@ class RuleSet:
             closed=chain.from_iterable(rules.closed for rules in sets),
         )
 
+    def __add__(self, other: RuleSet) -> RuleSet:
+        """Join two rule sets, as `merge` does.
+
+        >>> from rulewright.logic import parse_rules
+        >>> parse_rules("p(X) :- q(X).") + parse_rules("hard !(p(X) & r(X)). closed q.")
+        RuleSet(1 rules, 1 formulas)
+        """
+        return self.merge(other) if isinstance(other, RuleSet) else NotImplemented
+
     def columns(self) -> dict[str, list[object]]:
         """Return the rules' statistics as columns: rule, head, length, confidence and every annotation.
 

@@ -14,7 +14,7 @@ from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.evaluate.rules import GroundedRule
-from rulewright.inject.pairs.reports import InjectionReport, read_reports
+from rulewright.inject.atoms.reports import InjectionReport, read_reports
 from rulewright.io import read_facts
 from rulewright.logic import Comparison, Head, Rule, Statement, substitute
 from rulewright.logic.english import english

@@ -5,7 +5,6 @@
   head.
 - `grounding.py`: a rule set as formulas over typed domains, each split into patterns: clauses over all assignments in
   which no two atoms coincide.
-- `inputs.py`: logits, evidence and masks of a call, checked and brought into one form.
 - `contractions.py`: sums of products of tensors as a program, in a good order and with equal parts shared.
 - `plan.py`: the patterns of a grounding as such a program, what it costs, and running it.
 - `enumeration.py`: the true marginals of small problems.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rulewright.errors import DataError
-from rulewright.inject.layer.inputs import Observation, read_inputs
+from rulewright.inject.inputs import Observation, read_inputs
 
 if TYPE_CHECKING:
     from rulewright.inject.layer.layer import LogicLayer

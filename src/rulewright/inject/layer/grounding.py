@@ -16,20 +16,15 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from rulewright.errors import DataError, unknown_name
+from rulewright.errors import DataError
+from rulewright.inject.atom_space import AtomSpace, Domains
 from rulewright.logic import (
-    And,
     Clause,
     Comparison,
     Formula,
-    Implies,
     Membership,
     PredicateDeclaration,
-    Rule,
-    RuleSet,
-    Statement,
-    Symbol,
-    Template,
+    RuleSource,
     Term,
     Variable,
     exclusive_clauses,
@@ -37,16 +32,8 @@ from rulewright.logic import (
     units,
     variables,
 )
+from rulewright.logic import Literal as LogicLiteral
 from rulewright.logic import cnf as cnf_clauses
-
-ENTITY = "entity"
-"""The type of all arguments that no declaration reaches, where they are of one type."""
-
-Argument: TypeAlias = tuple[str, int]
-"""A predicate and the position of one of its arguments."""
-
-Domains: TypeAlias = Mapping[str, int | Sequence[str]]
-"""For each type, how many entities it has, or their names."""
 
 Equalities: TypeAlias = tuple[tuple[Term, Term], ...]
 Binding: TypeAlias = Mapping[Variable, Term]
@@ -56,85 +43,6 @@ FALSE, TRUE = 0, 1
 
 MAX_PATTERNS = 5_000
 """How many patterns a clause may become."""
-
-
-def statement_formulas(statement: Statement) -> list[Formula]:
-    """Return what a statement says: its formula, or one implication for each alternative of a rule."""
-    if isinstance(statement, Template):
-        raise DataError(f"a template is not a formula until its predicates are found; learn them first: {statement}")
-    if not isinstance(statement, Rule):
-        return [statement.formula]
-    bodies = [tuple(literal.formula() for literal in body) for body in statement.alternatives()]
-    return [Implies(body[0] if len(body) == 1 else And(body), statement.head) for body in bodies]
-
-
-def infer_declarations(
-    formulas: Iterable[Formula], declared: Iterable[PredicateDeclaration]
-) -> dict[str, PredicateDeclaration]:
-    """Return a declaration for every predicate of the formulas and every declared one.
-
-    Arguments that share a variable are of one type. What no declaration reaches is an ``entity``, or named by the
-    predicate and position where it first occurs, such as ``likes/2``, where there are several such types.
-
-    >>> from rulewright.logic import parse_formula
-    >>> inferred = infer_declarations([parse_formula("smokes(X) & friend(X, Y) => smokes(Y)")], [])
-    >>> [str(declaration) for declaration in inferred.values()]
-    ['predicate smokes(entity).', 'predicate friend(entity, entity).']
-    """
-    known = {declaration.name: declaration for declaration in declared}
-    arities = {declaration.name: declaration.arity for declaration in known.values()}
-    groups: dict[Argument, list[Argument]] = {}  # the arguments of one type, named by the first of them
-    types: dict[Argument, str] = {}  # by first argument, where declared
-    declared_groups: dict[str, list[Argument]] = {}
-    for declaration in known.values():
-        for position, type_name in enumerate(declaration.types):
-            group = groups[declaration.name, position] = declared_groups.setdefault(type_name, [])
-            group.append((declaration.name, position))
-            types[group[0]] = type_name
-
-    def join(one: Argument, other: Argument, formula: Formula) -> None:
-        left, right = groups[one], groups[other]
-        if left is right:
-            return
-        if left[0] in types and right[0] in types:
-            raise DataError(
-                f"argument {one[1] + 1} of {one[0]} is a {types[left[0]]} and argument {other[1] + 1} of {other[0]} "
-                f"a {types[right[0]]}, but a variable stands for both in: {formula}"
-            )
-        if right[0] in types:
-            left, right = right, left
-        left += right
-        groups.update(dict.fromkeys(right, left))
-
-    for formula in formulas:
-        occurrences: dict[Variable, Argument] = {}
-        comparisons: list[Comparison] = []
-        for unit in units(formula):
-            if isinstance(unit, Comparison):
-                comparisons.append(unit)
-                continue
-            name = str(unit.predicate)
-            if isinstance(unit, Membership) and (name not in known or known[name].classes is None):
-                raise DataError(f"{name} is multi-class; declare its classes in order: predicate {name}(…) in {{…}}.")
-            arities.setdefault(name, len(unit.args))
-            for position, term in enumerate(unit.args):
-                groups.setdefault((name, position), [(name, position)])
-                if isinstance(term, Variable):
-                    join(occurrences.setdefault(term, (name, position)), (name, position), formula)
-        for comparison in comparisons:
-            sides = [occurrences[term] for term in comparison.args if term in occurrences]
-            if len(sides) == 2 and comparison.operator in ("=", "!="):
-                join(sides[0], sides[1], formula)
-    undeclared = list(dict.fromkeys(group[0] for group in groups.values() if group[0] not in types))
-    if len(undeclared) == 1 and ENTITY not in types.values():
-        types[undeclared[0]] = ENTITY
-    else:
-        types |= {(name, position): f"{name}/{position + 1}" for name, position in undeclared}
-    return {
-        name: known.get(name)
-        or PredicateDeclaration(name, tuple(types[groups[name, position][0]] for position in range(arity)))
-        for name, arity in arities.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,45 +224,33 @@ class GroundFormula:
         return prod(sizes[type_name] for type_name in self.types.values())
 
 
-class Grounding:
+def _hold_apart(clause: Clause, types: Mapping[Variable, str]) -> Clause:
+    """Return a clause that also holds where two variables of one type are the same entity."""
+    equal = [
+        LogicLiteral(Comparison("=", one, other)) for one, other in combinations(types, 2) if types[one] == types[other]
+    ]
+    return Clause((*clause.literals, *equal))
+
+
+class Grounding(AtomSpace):
     """The formulas of a rule set over types, made ready once for all sizes.
 
-    >>> from rulewright.logic import parse_rules
-    >>> grounding = Grounding(parse_rules("1.5 smokes(X) & friend(X, Y) => smokes(Y). closed friend."))
+    >>> grounding = Grounding("1.5 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
     >>> grounding.types, grounding.formulas[0].count_groundings({"entity": 100})
     (('entity',), 10000)
     """
 
     def __init__(
-        self, rules: RuleSet, *, domains: Domains | None = None, cnf: Literal["exact", "paper"] = "exact"
+        self,
+        rules: RuleSource,
+        *,
+        domains: Domains | None = None,
+        relations: Sequence[str] | None = None,
+        distinct: bool | None = None,
+        cnf: Literal["exact", "paper"] = "exact",
     ) -> None:
-        self.rules = rules
-        stated = [
-            (index, formula) for index, statement in enumerate(rules) for formula in statement_formulas(statement)
-        ]
-        self.predicates: Mapping[str, PredicateDeclaration] = infer_declarations(
-            (formula for _, formula in stated), rules.predicates
-        )
-        self.types: tuple[str, ...] = tuple(
-            dict.fromkeys(type_name for declaration in self.predicates.values() for type_name in declaration.types)
-        )
-        self.given_sizes: dict[str, int] = {}
-        self.entity_indices: dict[str, dict[str, int]] = {}  # by type and name, where the names are given
-        for type_name, given in (domains or {}).items():
-            if type_name not in self.types:
-                raise unknown_name("type", type_name, self.types)
-            if not isinstance(given, int):
-                self.entity_indices[type_name] = {str(name): index for index, name in enumerate(given)}
-                if len(self.entity_indices[type_name]) != len(given):
-                    raise DataError(f"the names of type {type_name} must differ")
-            self.given_sizes[type_name] = size = given if isinstance(given, int) else len(given)
-            if size < 1:
-                raise DataError(f"the domain {type_name} is empty; a type needs at least one entity")
-        self.formulas = tuple(self._ground(index, formula, cnf) for index, formula in stated)
-        self.closed = frozenset(rules.closed)
-        self.used = frozenset(  # the predicates that occur in a formula
-            str(unit.predicate) for _, formula in stated for unit in units(formula) if not isinstance(unit, Comparison)
-        )
+        super().__init__(rules, domains=domains, relations=relations, distinct=distinct)
+        self.formulas = tuple(self._ground(index, formula, cnf) for index, formula in self.stated)
 
     def _ground(self, statement_index: int, formula: Formula, cnf: str) -> GroundFormula:
         types: dict[Variable, str] = {}
@@ -370,26 +266,10 @@ class Grounding:
             if variable not in types:
                 raise DataError(f"variable {variable} occurs only in a comparison, so it has no type, in: {formula}")
         clauses = cnf_clauses(formula) if cnf == "paper" else exclusive_clauses(formula)
+        if self.distinct:
+            clauses = tuple(_hold_apart(clause, types) for clause in clauses)
         patterns = [pattern for clause in clauses for pattern in exact_patterns(clause, tuple(types), self.predicates)]
         return GroundFormula(statement_index, formula, clauses, tuple(patterns), types)
-
-    def constant_index(self, term: Term, type_name: str, formula: Formula | None = None) -> int:
-        """Return the index of a constant in the domain of its type."""
-        where = "" if formula is None else f", in: {formula}"
-        name = term.name if isinstance(term, Symbol) else str(term)
-        if type_name not in self.entity_indices:
-            raise DataError(
-                f"the constant {term} needs the names of type {type_name}: domains={{{type_name!r}: […]}}{where}"
-            )
-        index = self.entity_indices[type_name].get(name)
-        if index is None:
-            error = unknown_name(f"constant of type {type_name}", name, self.entity_indices[type_name])
-            raise DataError(f"{error}{where}")
-        return index
-
-    def entity_names(self, type_name: str) -> Sequence[str] | None:
-        """Return the names of a type's entities in order, where they are given."""
-        return [*self.entity_indices[type_name]] if type_name in self.entity_indices else None
 
     def entity_numbers(self, type_name: str, formula: Formula) -> Tensor:
         """Return the names of a type's entities as numbers, which an order comparison needs."""

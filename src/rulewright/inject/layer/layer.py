@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
 from rulewright.errors import DataError
-from rulewright.inject.layer.grounding import Domains, Grounding
-from rulewright.inject.layer.inputs import CERTAIN, GroundInputs, InputShape, Observation, read_inputs
+from rulewright.inject.atom_space import Domains
+from rulewright.inject.inputs import CERTAIN, GroundInputs, InputShape, Observation, read_inputs
+from rulewright.inject.layer.grounding import Grounding
 from rulewright.inject.layer.plan import ORDERS, Plan, Planner, limit_memory
 from rulewright.logic import Rule, RuleSet, Statement, WeightedFormula
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from rulewright.checks import read_memory_limit
 from rulewright.errors import DataError, MemoryLimitError
+from rulewright.inject.inputs import GroundInputs, InputShape
 from rulewright.inject.layer.contractions import BATCH, ContractionProgram, diagonal_mask
 from rulewright.inject.layer.grounding import FALSE, TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
-from rulewright.inject.layer.inputs import GroundInputs, InputShape
 from rulewright.logic import Number, Term, Variable
 
 Purpose: TypeAlias = Literal["messages", "violations"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from rulewright.data.facts import Column
 from rulewright.errors import DataError, MemoryLimitError
-from rulewright.inject.layer.inputs import InputShape
+from rulewright.inject.inputs import InputShape
 from rulewright.inject.layer.plan import limit_memory
 from rulewright.learn.markov.facts import GroundFacts, Members
 from rulewright.learn.markov.network import MarkovNetwork

@@ -12,8 +12,8 @@ from torch import Tensor
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder, Value
 from rulewright.data.facts import Column, distinct_rows
 from rulewright.errors import DataError, unknown_name
-from rulewright.inject.layer.grounding import infer_declarations, statement_formulas
-from rulewright.inject.layer.inputs import Observation
+from rulewright.inject.atom_space import infer_declarations, statement_formulas
+from rulewright.inject.inputs import Observation
 from rulewright.logic import (
     NUMBER_TYPE,
     Atom,

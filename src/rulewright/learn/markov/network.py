@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from rulewright.data import KnowledgeBase
-from rulewright.inject.layer.grounding import Domains, statement_formulas
-from rulewright.inject.layer.inputs import CERTAIN, Observation
+from rulewright.inject.atom_space import Domains, statement_formulas
+from rulewright.inject.inputs import CERTAIN, Observation
 from rulewright.inject.layer.layer import Convergence, LogicLayer, Weights
 from rulewright.learn.markov.facts import GroundFacts, Members, statement_atoms
 from rulewright.learn.markov.parameters import MarkovParameters

@@ -19,7 +19,7 @@ from rulewright.data import KnowledgeBase
 from rulewright.engine import Engine
 from rulewright.errors import RulewrightError
 from rulewright.inject import ConsistencyLoss, LogicLayer, RuleDecoder
-from rulewright.inject.pairs.clauses import read_horn_clauses
+from rulewright.inject.atoms.clauses import read_horn_clauses
 from rulewright.io import read_rules
 from rulewright.learn import RuleMiner
 from rulewright.learn.lnn.learner import LNNLearner

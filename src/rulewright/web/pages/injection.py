@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from rulewright.inject.pairs.reports import InjectionReport, Reason, ReportedChange
+from rulewright.inject.atoms.reports import InjectionReport, Reason, ReportedChange
 from rulewright.web.explorer import Explorer
 from rulewright.web.markup import logic_html, shown
 from rulewright.web.pages.layout import fault, frame, heading, html, pager, soft

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from inject.pairs.plain_pairs import log_p, plain_groundings
+from inject.atoms.plain_pairs import log_p, plain_groundings
 
 from rulewright.inject import Change
 from rulewright.logic import RuleSet

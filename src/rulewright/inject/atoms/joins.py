@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data.index import Ids, expand_ranges, range_bounds
-from rulewright.inject.pairs.clauses import PairAtom, PairClause
+from rulewright.inject.atoms.clauses import PairAtom, PairClause
 from rulewright.logic.chain import count_steps, encode_step, is_inverse, step_relation
 
 Labels: TypeAlias = npt.NDArray[np.bool_]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rulewright.errors import DataError, UnknownNameError
-from rulewright.inject.pairs.clauses import PairAtom, read_clauses, read_horn_clauses
+from rulewright.inject.atoms.clauses import PairAtom, read_clauses, read_horn_clauses
 from rulewright.logic import Rule, parse_rule, parse_rules, parse_template
 
 NAMES = ("a", "b", "c")

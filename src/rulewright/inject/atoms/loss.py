@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from rulewright.checks import Flag, OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
 from rulewright.errors import DataError
-from rulewright.inject.pairs.clauses import PairClause, read_horn_clauses
+from rulewright.inject.atoms.clauses import PairClause, read_horn_clauses
 from rulewright.logic import Rule, RuleSet, Statement
 from rulewright.logic.chain import encode_step, is_inverse, step_relation
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inject.pairs.plain_pairs import BODIES, RELATIONS, horn_rules, plain_loss
+from inject.atoms.plain_pairs import BODIES, RELATIONS, horn_rules, plain_loss
 
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.inject import ConsistencyLoss
@@ -253,7 +253,7 @@ def test_is_a_module_without_parameters_that_saves_and_loads():
 
 
 def test_no_block_has_more_groundings_than_a_chunk():
-    from rulewright.inject.pairs.loss import _HingeSums
+    from rulewright.inject.atoms.loss import _HingeSums
 
     sums = _HingeSums(torch.zeros(1, 2, 12, 12), largest=False, chunk=500)
     sizes = [math.prod(part.stop - part.start for part in block) for block in sums._split_blocks(4, 2)]

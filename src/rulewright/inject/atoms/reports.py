@@ -21,16 +21,16 @@ import numpy as np
 
 from rulewright.errors import DataError
 from rulewright.files import write_text
-from rulewright.inject.pairs.clauses import read_clauses
-from rulewright.inject.pairs.joins import ClauseJoins, Labels
+from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.joins import ClauseJoins, Labels
 from rulewright.io.json_shape import Json, dump_records, load
 from rulewright.logic import Rule, RuleSet, Statement, quote
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rulewright.inject.atoms.decoder import Change, Decoded
     from rulewright.inject.layer.layer import LogicLayer
-    from rulewright.inject.pairs.decoder import Change, Decoded
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ import numpy as np
 
 from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
 from rulewright.errors import DataError, unknown_name
-from rulewright.inject.pairs.clauses import PairSource, read_clauses
-from rulewright.inject.pairs.inference import (
+from rulewright.inject.atoms.clauses import PairSource, read_clauses
+from rulewright.inject.atoms.inference import (
     LabelProblem,
     Solution,
     solve_exact,
     solve_full,
     solve_simplified,
 )
-from rulewright.inject.pairs.joins import ClauseJoins, Labels
-from rulewright.inject.pairs.zero_one import Floats, InfeasibleError, ZeroOneConstraint
+from rulewright.inject.atoms.joins import ClauseJoins, Labels
+from rulewright.inject.atoms.zero_one import Floats, InfeasibleError, ZeroOneConstraint
 from rulewright.logic import Rule, RuleSet, Statement, quote
 
 _PARAMETER_RULES: Mapping[str, ParameterRule] = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rulewright.inject.pairs import zero_one
-from rulewright.inject.pairs.zero_one import (
+from rulewright.inject.atoms import zero_one
+from rulewright.inject.atoms.zero_one import (
     GrowingProgram,
     InfeasibleError,
     OutOfTimeError,

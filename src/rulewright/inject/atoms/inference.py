@@ -12,9 +12,9 @@ import numpy as np
 from scipy import sparse
 
 from rulewright.errors import MemoryLimitError
-from rulewright.inject.pairs.clauses import PairClause
-from rulewright.inject.pairs.joins import ClauseJoins, Groundings, Labels
-from rulewright.inject.pairs.zero_one import (
+from rulewright.inject.atoms.clauses import PairClause
+from rulewright.inject.atoms.joins import ClauseJoins, Groundings, Labels
+from rulewright.inject.atoms.zero_one import (
     Floats,
     GrowingProgram,
     InfeasibleError,

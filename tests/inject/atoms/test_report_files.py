@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import names
 
 from rulewright.errors import ParseError, RulewrightError
-from rulewright.inject.pairs.reports import InjectionReport, Reason, ReportedChange, read_reports, write_reports
+from rulewright.inject.atoms.reports import InjectionReport, Reason, ReportedChange, read_reports, write_reports
 from rulewright.logic import parse_formula
 
 texts = names.filter(lambda name: not any("\ud800" <= character <= "\udfff" for character in name))

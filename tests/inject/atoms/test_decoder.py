@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from inject.pairs.plain_decoder import exhaustive, forces, plain_objective
-from inject.pairs.plain_pairs import FORMULAS, RELATIONS, any_rules, horn_rules, plain_violations
+from inject.atoms.plain_decoder import exhaustive, forces, plain_objective
+from inject.atoms.plain_pairs import FORMULAS, RELATIONS, any_rules, horn_rules, plain_violations
 
 from rulewright.errors import DataError, MemoryLimitError
 from rulewright.inject import RuleDecoder
-from rulewright.inject.pairs import decoder as decoder_module
-from rulewright.inject.pairs import zero_one
+from rulewright.inject.atoms import decoder as decoder_module
+from rulewright.inject.atoms import zero_one
 from rulewright.logic import RuleSet, parse_rules
 
 FAMILY = parse_rules("""

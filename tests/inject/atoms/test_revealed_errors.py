@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inject.pairs.plain_pairs import RELATIONS, horn_rules, plain_groundings
+from inject.atoms.plain_pairs import RELATIONS, horn_rules, plain_groundings
 
 from rulewright.errors import DataError
 from rulewright.inject import ErrorTypes, RuleDecoder, error_types
-from rulewright.inject.pairs.reports import Repairs
+from rulewright.inject.atoms.reports import Repairs
 from rulewright.logic import parse_rules
 
 

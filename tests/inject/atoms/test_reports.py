@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rulewright as rw
-from rulewright.inject.pairs.reports import decoder_report, layer_report, read_reports, write_reports
+from rulewright.inject.atoms.reports import decoder_report, layer_report, read_reports, write_reports
 
 
 def test_a_decoder(tmp_path):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inject.pairs.plain_pairs import RELATIONS, any_rules, plain_groundings
+from inject.atoms.plain_pairs import RELATIONS, any_rules, plain_groundings
 
-from rulewright.inject.pairs import joins as joins_module
-from rulewright.inject.pairs.clauses import read_clauses
-from rulewright.inject.pairs.joins import ClauseJoins
+from rulewright.inject.atoms import joins as joins_module
+from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.joins import ClauseJoins
 from rulewright.logic import parse_rules
 
 

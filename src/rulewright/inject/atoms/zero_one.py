@@ -14,7 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from rulewright.data.index import range_bounds
 from rulewright.errors import RulewrightError
-from rulewright.inject.pairs.joins import Labels
+from rulewright.inject.atoms.joins import Labels
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

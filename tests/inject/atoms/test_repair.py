@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inject.pairs.plain_pairs import FORMULAS, RELATIONS, any_rules, plain_violations
+from inject.atoms.plain_pairs import FORMULAS, RELATIONS, any_rules, plain_violations
 
-from rulewright.inject.pairs.clauses import read_clauses
-from rulewright.inject.pairs.inference import LabelProblem, repair_labels, solve_exact
-from rulewright.inject.pairs.joins import ClauseJoins
+from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.inference import LabelProblem, repair_labels, solve_exact
+from rulewright.inject.atoms.joins import ClauseJoins
 from rulewright.logic import parse_rules
 
 

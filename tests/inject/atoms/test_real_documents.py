@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from inject.pairs.plain_decoder import forces
-from inject.pairs.plain_pairs import plain_loss, plain_violations
+from inject.atoms.plain_decoder import forces
+from inject.atoms.plain_pairs import plain_loss, plain_violations
 from real_data import DATA, needs_data
 
 from rulewright.inject import ConsistencyLoss, RuleDecoder, error_types
