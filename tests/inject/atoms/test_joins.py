@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from inject.atoms.plain_pairs import RELATIONS, any_rules, plain_groundings
 
 from rulewright.inject.atoms import joins as joins_module
-from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.clauses import read_pair_clauses
 from rulewright.inject.atoms.joins import ClauseJoins
 from rulewright.logic import parse_rules
 
 
 def joins_for(rules):
-    return ClauseJoins(read_clauses(rules, RELATIONS, reader="RuleDecoder"))
+    return ClauseJoins(read_pair_clauses(rules, RELATIONS, reader="RuleDecoder"))
 
 
 def atoms(positions, size):

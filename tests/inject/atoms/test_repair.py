@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inject.atoms.plain_pairs import FORMULAS, RELATIONS, any_rules, plain_violations
 
-from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.clauses import read_pair_clauses
 from rulewright.inject.atoms.inference import LabelProblem, repair_labels, solve_exact
 from rulewright.inject.atoms.joins import ClauseJoins
 from rulewright.logic import parse_rules
@@ -17,7 +17,7 @@ from rulewright.logic import parse_rules
 def problem_for(rules, seed, size=5, limit=None):
     gain = np.random.default_rng(seed).normal(size=(size, size, 3))
     free = np.broadcast_to(~np.eye(size, dtype=bool)[:, :, None], gain.shape)
-    joins = ClauseJoins(read_clauses(rules, RELATIONS, reader="RuleDecoder"))
+    joins = ClauseJoins(read_pair_clauses(rules, RELATIONS, reader="RuleDecoder"))
     return LabelProblem(joins, gain, np.array(free), limit, None)
 
 

@@ -1,28 +1,420 @@
-"""Rules over the relations of entity pairs, read into what the consistency loss and the decoder work with."""
+"""Rules and hard formulas read as clauses over atoms by index: what the consistency loss and the decoder work with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from itertools import combinations
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from rulewright.errors import DataError, UnknownNameError, unknown_name
+from rulewright.inject.atom_space import AtomSpace, statement_formulas
 from rulewright.logic import (
     Atom,
     Comparison,
     Literal,
+    Membership,
+    Number,
+    PredicateDeclaration,
     Rule,
-    RuleSet,
+    RuleSource,
     Statement,
     Symbol,
     Template,
-    Unit,
+    Term,
     Variable,
     WeightedFormula,
     cnf,
+    unify,
 )
 
-PairSource: TypeAlias = Rule | WeightedFormula
+ClauseSource: TypeAlias = Rule | WeightedFormula
+
+TRUE = frozenset({1})
+"""The classes of which an atom without classes is one when it holds."""
+
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class ClauseAtom(NamedTuple):
+    """A predicate of some terms that is of one of some classes, all by index.
+
+    An argument is a variable of the clause, or ``~entity_index`` where it is a constant. Atoms without classes have the
+    classes 0 (false) and 1 (true), so that ``classes`` is {1}.
+    """
+
+    predicate: str
+    args: tuple[int, ...]
+    classes: frozenset[int] = TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Two numbers compared: each side is a variable, or None for a number, and the numbers it may be, by entity index.
+
+    A side without a variable has one number.
+    """
+
+    operator: str
+    left: int | None
+    left_numbers: tuple[float, ...]
+    right: int | None
+    right_numbers: tuple[float, ...]
+
+    def holds(self, entities: Sequence[Any]) -> npt.NDArray[np.bool_]:
+        """Return where it holds; ``entities`` has an array of entity indices for each variable."""
+        left, right = (
+            np.asarray(numbers[0] if variable is None else np.asarray(numbers)[entities[variable]])
+            for variable, numbers in ((self.left, self.left_numbers), (self.right, self.right_numbers))
+        )
+        return np.asarray(_COMPARE[self.operator](left, right), dtype=bool)
+
+
+@dataclass(frozen=True, slots=True)
+class AtomClause:
+    """Whenever every body atom holds, one of the head atoms holds; for all assignments that it is asked for.
+
+    A chain or Horn rule has one head, a denial (``hard !(a(X, Y) & b(X, Y))``) none; negated body atoms of a rule
+    stand among the heads. No atom is there twice.
+
+    Attributes:
+        body: the atoms that must all hold.
+        heads: the atoms one of which holds then.
+        variables: the names of the variables, by index.
+        types: their types.
+        apart: pairs of arguments, the first of them a variable, that must be different entities; where variables are
+            distinct, all pairs of one type.
+        orders: comparisons of numbers that must hold.
+        confidence: that of a rule; 1 for a formula.
+        source: the statement that says so.
+    """
+
+    body: tuple[ClauseAtom, ...]
+    heads: tuple[ClauseAtom, ...]
+    variables: tuple[str, ...]
+    types: tuple[str, ...]
+    apart: tuple[tuple[int, int], ...]
+    orders: tuple[Order, ...]
+    confidence: float
+    source: ClauseSource
+
+    @property
+    def atoms(self) -> tuple[ClauseAtom, ...]:
+        """All atoms, those of the body first."""
+        return self.body + self.heads
+
+    def is_asked(self, entities: Sequence[Any]) -> npt.NDArray[np.bool_] | bool:
+        """Return for which assignments the clause is asked; ``entities`` has an array of indices for each variable.
+
+        The arrays may be columns of assignments, or broadcast against each other.
+        """
+        asked: Any = True
+        for one, other in self.apart:
+            asked = asked & (np.asarray(entities[one]) != (~other if other < 0 else np.asarray(entities[other])))
+        for order in self.orders:
+            asked = asked & order.holds(entities)
+        return asked if isinstance(asked, bool) else np.asarray(asked)
+
+    def reorder_variables(self, order: Sequence[int]) -> AtomClause:
+        """Return the clause with variable ``order[i]`` at index i."""
+        new_index = {variable: index for index, variable in enumerate(order)}
+
+        def rename(argument: int) -> int:
+            return argument if argument < 0 else new_index[argument]
+
+        body, heads = (
+            tuple(atom._replace(args=tuple(map(rename, atom.args))) for atom in atoms)
+            for atoms in (self.body, self.heads)
+        )
+        return replace(
+            self,
+            body=body,
+            heads=heads,
+            variables=tuple(self.variables[variable] for variable in order),
+            types=tuple(self.types[variable] for variable in order),
+            apart=tuple((rename(one), rename(other)) for one, other in self.apart),
+            orders=tuple(
+                replace(
+                    comparison,
+                    left=comparison.left if comparison.left is None else rename(comparison.left),
+                    right=comparison.right if comparison.right is None else rename(comparison.right),
+                )
+                for comparison in self.orders
+            ),
+        )
+
+
+def read_clauses(space: AtomSpace, *, reader: str, keep_confidences: bool = False) -> tuple[AtomClause, ...]:
+    """Read the rules and hard formulas of a space as clauses; refuse by name what has no meaning for a labelling.
+
+    Clauses that are equal up to the names of variables are kept once, or with ``keep_confidences`` once for each
+    confidence; clauses that always hold are left out. ``reader`` is the name that a refusal gives.
+
+    >>> space = AtomSpace("0.9 :: c(X, Z) :- a(X, Y), b(Z, Y). hard !(a(X, Y) & p(X)).")
+    >>> for clause in read_clauses(space, reader="RuleDecoder"):
+    ...     print(*(atom[:2] for atom in clause.body), "->", *(atom[:2] for atom in clause.heads))
+    ('a', (0, 1)) ('b', (2, 1)) -> ('c', (0, 2))
+    ('a', (0, 1)) ('p', (0,)) ->
+    """
+    clauses: dict[object, AtomClause] = {}
+    for statement in space.rules:
+        source = _check_statement(statement, reader)
+        for literals in _disjunctions(source):
+            clause = read_disjunction(space, literals, source, reader=reader)
+            if clause is not None:
+                key = (_canonical_form(clause), clause.confidence if keep_confidences else None)
+                clauses.setdefault(key, clause)
+    return tuple(clauses.values())
+
+
+def _check_statement(statement: Statement, reader: str) -> ClauseSource:
+    if isinstance(statement, Template):
+        raise DataError(f"{reader} takes rules, and a template is none until a learner has filled it: {statement}")
+    if not isinstance(statement, Rule | WeightedFormula):
+        raise DataError(f"{reader} takes rules and hard formulas, got {statement!r}")
+    if isinstance(statement, WeightedFormula) and statement.kind != "hard":
+        why = "the weight is not known" if statement.kind == "learn" else "a weight is no confidence"
+        raise DataError(f"{reader} takes rules and hard formulas, and {why}; use a LogicLayer for: {statement}")
+    return statement
+
+
+def _disjunctions(source: ClauseSource) -> Iterator[tuple[Literal, ...]]:
+    """Yield the literals of which one must be true: a rule gives one set for each alternative of its body."""
+    if isinstance(source, Rule):
+        for alternative in source.alternatives():
+            yield (*(literal.negated() for literal in alternative), Literal(source.head))
+    else:
+        for clause in cnf(source.formula):
+            yield clause.literals
+
+
+def read_disjunction(
+    space: AtomSpace, literals: Sequence[Literal], source: ClauseSource, *, reader: str
+) -> AtomClause | None:
+    """Read literals of which one must be true as a clause; None where that always holds."""
+    units = [(literal.unit, literal.positive) for literal in literals]
+    atoms = [(unit, positive) for unit, positive in units if not isinstance(unit, Comparison)]
+    if not atoms:
+        raise DataError(f"no{' two different' if space.distinct else ''} entities can satisfy {source}")
+    types = _read_types(space, [unit for unit, _ in atoms], source, reader)
+    equal: list[tuple[Term, Term]] = []
+    unequal: list[tuple[Term, Term]] = []
+    orders: list[Comparison] = []
+    for unit, positive in units:
+        if not isinstance(unit, Comparison):
+            continue
+        for term in unit.args:
+            if isinstance(term, Variable) and term not in types:
+                raise DataError(f"variable {term} occurs only in a comparison, so it has no type, in: {source}")
+        asked = unit.opposite() if positive else unit  # the literal is of no help exactly where this holds
+        if asked.operator == "=":
+            equal.append((asked.left, asked.right))
+        elif asked.operator == "!=":
+            unequal.append((asked.left, asked.right))
+        else:
+            orders.append(asked)
+    binding = unify(equal)
+    if binding is None:
+        return None
+    if space.distinct and any(
+        isinstance(term, Variable) and types[one] == types[term] for one, term in binding.items()
+    ):
+        return None
+    reading = _TermIndexer(space, types, binding, source, reader)
+    sides = merge_atoms(space, [(reading.read_atom(unit), positive) for unit, positive in atoms])
+    if sides is None:
+        return None
+    if sides == ((), ()):
+        raise DataError(f"no entities can satisfy {source}")
+    apart = reading.read_apart(unequal, [*sides[0], *sides[1]])
+    decided = [reading.read_order(comparison) for comparison in orders]
+    if apart is None or False in decided:
+        return None
+    return AtomClause(
+        *sides,
+        tuple(map(str, reading.variables)),
+        tuple(types[variable] for variable in reading.variables),
+        apart,
+        tuple(order for order in decided if isinstance(order, Order)),
+        source.confidence if isinstance(source, Rule) else 1.0,
+        source,
+    )
+
+
+class _TermIndexer:
+    """The terms of one clause by index: variables in the order in which atoms have them."""
+
+    def __init__(
+        self,
+        space: AtomSpace,
+        types: Mapping[Variable, str],
+        binding: Mapping[Variable, Term],
+        source: ClauseSource,
+        reader: str,
+    ) -> None:
+        self.space, self.types, self.binding, self.source, self.reader = space, types, binding, source, reader
+        self.variables: dict[Variable, int] = {}
+
+    def read_term(self, term: Term, type_name: str) -> int:
+        if isinstance(term, Variable):
+            term = self.binding.get(term, term)
+        if isinstance(term, Variable):
+            return self.variables.setdefault(term, len(self.variables))
+        return ~self.space.constant_index(term, type_name, statement_formulas(self.source)[0])
+
+    def read_atom(self, unit: Atom | Membership) -> ClauseAtom:
+        declaration = self.space.predicates[str(unit.predicate)]
+        args = tuple(
+            self.read_term(term, type_name) for term, type_name in zip(unit.args, declaration.types, strict=True)
+        )
+        if self.space.distinct:
+            for (one, first), (other, second) in combinations(zip(args, declaration.types, strict=True), 2):
+                if one == other and first == second:
+                    raise DataError(
+                        f"{self.reader} has no label for an entity with itself, as {unit} asks in: {self.source}"
+                    )
+        classes = TRUE
+        if isinstance(unit, Membership):
+            classes = frozenset((declaration.classes or ()).index(class_name) for class_name in unit.classes)
+        return ClauseAtom(declaration.name, args, classes)
+
+    def read_apart(
+        self, unequal: Iterable[tuple[Term, Term]], atoms: Iterable[ClauseAtom]
+    ) -> tuple[tuple[int, int], ...] | None:
+        """Return which arguments must differ; None where two of them cannot."""
+        pairs: dict[tuple[int, int], None] = {}
+        names = list(self.variables)
+        types = [self.types[name] for name in names]
+        if self.space.distinct:
+            pairs.update(dict.fromkeys((a, b) for a, b in combinations(range(len(names)), 2) if types[a] == types[b]))
+            for atom in atoms:  # no atom of an entity with itself
+                sides = zip(atom.args, self.space.predicates[atom.predicate].types, strict=True)
+                for (one, first), (other, second) in combinations(sides, 2):
+                    if first == second and (one < 0) != (other < 0):
+                        pairs[max(one, other), min(one, other)] = None
+        for left, right in unequal:
+            type_name = next((self.types[term] for term in (left, right) if isinstance(term, Variable)), None)
+            if type_name is None:  # two constants
+                if left == right:
+                    return None
+                continue
+            one, other = (self.read_term(term, type_name) for term in (left, right))
+            if one == other:
+                return None
+            if one < 0 and other < 0:
+                continue
+            if one < 0 or 0 <= other < one:
+                one, other = other, one
+            if other < 0 or types[one] == types[other]:
+                pairs[one, other] = None
+        return tuple(pairs)
+
+    def read_order(self, comparison: Comparison) -> Order | bool:
+        """Read a comparison of numbers, decided where it has no variable."""
+        sides: list[tuple[int | None, tuple[float, ...]]] = []
+        for term in comparison.args:
+            bound = self.binding.get(term, term) if isinstance(term, Variable) else term
+            try:
+                if isinstance(bound, Variable):
+                    names = self.space.entity_indices.get(self.types[bound])
+                    if names is None:
+                        raise DataError(
+                            f"{self.reader} needs the names of type {self.types[bound]} as numbers to decide "
+                            f"{comparison}: domains={{{self.types[bound]!r}: […]}}, in: {self.source}"
+                        )
+                    sides.append((self.variables[bound], tuple(map(float, names))))
+                else:
+                    sides.append((None, (float(bound.value if isinstance(bound, Number) else bound.name),)))
+            except DataError:
+                raise
+            except ValueError:
+                raise DataError(
+                    f"{self.reader} compares numbers, and not all of {bound} are, in: {self.source}"
+                ) from None
+        order = Order(comparison.operator, *sides[0], *sides[1])
+        return order if order.left is not None or order.right is not None else bool(order.holds([]))
+
+
+def _read_types(
+    space: AtomSpace, atoms: Iterable[Atom | Membership], source: ClauseSource, reader: str
+) -> dict[Variable, str]:
+    """Return the types of the variables of atoms; with relations, other predicates must have been declared."""
+    types: dict[Variable, str] = {}
+    known = {declaration.name for declaration in space.rules.predicates} | space.closed
+    for atom in atoms:
+        name = str(atom.predicate)
+        if space.relations is not None and name not in space.relations and name not in known:
+            raise UnknownNameError(f"{unknown_name('relation', name, space.relations)} — in: {source}")
+        types.update(
+            (term, type_name)
+            for term, type_name in zip(atom.args, space.predicates[name].types, strict=True)
+            if isinstance(term, Variable)
+        )
+    return types
+
+
+def merge_atoms(
+    space: AtomSpace, literals: Iterable[tuple[ClauseAtom, bool]]
+) -> tuple[tuple[ClauseAtom, ...], tuple[ClauseAtom, ...]] | None:
+    """Return body and heads, each atom once; None where the clause always holds."""
+    inside: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}  # the classes with which the clause may be false
+    is_head: dict[tuple[str, tuple[int, ...]], bool] = {}
+    for atom, positive in literals:
+        key = (atom.predicate, atom.args)
+        every = all_classes(space.predicates[atom.predicate])
+        inside[key] = inside.get(key, every) & (every - atom.classes if positive else atom.classes)
+        is_head[key] = positive and is_head.get(key, True)
+    body, heads = [], []
+    for (name, args), classes in inside.items():
+        every = all_classes(space.predicates[name])
+        if not classes:
+            return None
+        if classes == every:
+            continue
+        if is_head[name, args]:
+            heads.append(ClauseAtom(name, args, every - classes))
+        else:
+            body.append(ClauseAtom(name, args, classes))
+    return tuple(body), tuple(heads)
+
+
+def all_classes(declaration: PredicateDeclaration) -> frozenset[int]:
+    """Return the indices of a predicate's classes; 0 and 1, false and true, where it has none."""
+    return frozenset(range(2 if declaration.classes is None else len(declaration.classes)))
+
+
+def _canonical_form(clause: AtomClause) -> Rule:
+    """Return a value that is equal for clauses that differ in names of variables and order only.
+
+    A rule's canonical form does this for a body; so all parts of a clause stand in one body, marked by their names.
+    """
+
+    def term(argument: int) -> Term:
+        return Variable(f"V{argument}") if argument >= 0 else Symbol(str(~argument))
+
+    parts = [
+        Atom(f"{sign}{sorted(atom.classes)}{atom.predicate}", (Symbol("any"), *map(term, atom.args)))
+        for sign, side in (("+", clause.heads), ("-", clause.body))
+        for atom in side
+    ]
+    for one, other in clause.apart:
+        parts += [Atom("!=", (term(one), term(other))), Atom("!=", (term(other), term(one)))]
+    for order in clause.orders:
+        sides = [
+            Symbol(str(numbers[0])) if variable is None else term(variable)
+            for variable, numbers in ((order.left, order.left_numbers), (order.right, order.right_numbers))
+        ]
+        parts.append(Atom(order.operator, tuple(sides)))
+    return Rule(Atom("clause", (Symbol("any"),)), tuple(parts)).canonical()
 
 
 class PairAtom(NamedTuple):
@@ -35,17 +427,13 @@ class PairAtom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairClause:
-    """Whenever every body atom holds, one of the head atoms holds; for all assignments of distinct entities.
-
-    A chain or Horn rule has one head, a denial (``hard !(a(X, Y) & b(X, Y))``) none; negated body atoms of a rule
-    stand among the heads. ``variables`` has the names of the variables, by index.
-    """
+    """An `AtomClause` over relations between distinct entities of one type."""
 
     body: tuple[PairAtom, ...]
     heads: tuple[PairAtom, ...]
     variables: tuple[str, ...]
     confidence: float
-    source: PairSource
+    source: ClauseSource
 
     def reorder_variables(self, order: Sequence[int]) -> PairClause:
         """Return the clause with variable ``order[i]`` at index i."""
@@ -57,52 +445,27 @@ class PairClause:
         return replace(self, body=body, heads=heads, variables=tuple(self.variables[variable] for variable in order))
 
 
-def read_clauses(
-    rules: RuleSet | Rule | Iterable[Statement],
-    relations: Sequence[str],
-    *,
-    reader: str,
-    keep_confidences: bool = False,
+def read_pair_clauses(
+    rules: RuleSource, relations: Sequence[str], *, reader: str, keep_confidences: bool = False
 ) -> tuple[PairClause, ...]:
-    """Read rules and hard formulas as clauses over ``relations``; refuse by name what has no meaning over pairs.
-
-    Clauses that are equal up to the names of variables are kept once, or with ``keep_confidences`` once for each
-    confidence; clauses that always hold are left out. ``X != Y`` always holds, since different variables are
-    different entities. ``reader`` is the name that a refusal gives.
-
-    >>> from rulewright.logic import parse_rules
-    >>> rules = parse_rules("0.9 :: c(X, Z) :- a(X, Y), b(Z, Y). hard !(a(X, Y) & b(X, Y)).")
-    >>> for clause in read_clauses(rules, ["a", "b", "c"], reader="RuleDecoder"):
-    ...     print(clause.body, "->", clause.heads)
-    (PairAtom(relation=0, first=0, second=1), PairAtom(relation=1, first=2, second=1)) -> (PairAtom(relation=2, first=0, second=2),)
-    (PairAtom(relation=0, first=0, second=1), PairAtom(relation=1, first=0, second=1)) -> ()
-    """  # noqa: E501
-    relation_indices = _index_relations(relations)
-    statements: Iterable[Statement] = [rules] if isinstance(rules, Rule) else rules
-    clauses: dict[object, PairClause] = {}
-    for statement in statements:
-        source = _check_statement(statement, reader)
-        for literals in _disjunctions(source):
-            clause = _read_clause(literals, source, relation_indices, reader)
-            if clause is not None:
-                key = (_canonical_form(clause), clause.confidence if keep_confidences else None)
-                clauses.setdefault(key, clause)
-    return tuple(clauses.values())
+    """Read rules and hard formulas as clauses over relations alone; refuse others by name."""
+    space = AtomSpace(rules, relations=relations)
+    relation_indices = {name: index for index, name in enumerate(relations)}
+    clauses = []
+    for clause in read_clauses(space, reader=reader, keep_confidences=keep_confidences):
+        if clause.orders or any(atom.predicate not in relation_indices or min(atom.args) < 0 for atom in clause.atoms):
+            raise DataError(f"{reader} takes relations between two entities: {clause.source}")
+        body, heads = (
+            tuple(PairAtom(relation_indices[atom.predicate], *atom.args) for atom in atoms)
+            for atoms in (clause.body, clause.heads)
+        )
+        clauses.append(PairClause(body, heads, clause.variables, clause.confidence, clause.source))
+    return tuple(clauses)
 
 
-def read_horn_clauses(
-    rules: RuleSet | Rule | Iterable[Statement], relations: Sequence[str], *, reader: str
-) -> tuple[PairClause, ...]:
-    """Read rules as clauses with one head whose variables the body binds; refuse all others by name.
-
-    >>> from rulewright.logic import parse_rules
-    >>> read_horn_clauses(parse_rules("hard !(a(X, Y) & b(X, Y))."), ["a", "b"], reader="ConsistencyLoss")
-    Traceback (most recent call last):
-    ...
-    rulewright.errors.DataError: ConsistencyLoss needs one head that follows from positive atoms; a RuleDecoder takes \
-hard !(a(X, Y) & b(X, Y)).
-    """
-    clauses = read_clauses(rules, relations, reader=reader, keep_confidences=True)
+def read_horn_clauses(rules: RuleSource, relations: Sequence[str], *, reader: str) -> tuple[PairClause, ...]:
+    """Read rules as clauses with one head whose variables the body binds; refuse all others by name."""
+    clauses = read_pair_clauses(rules, relations, reader=reader, keep_confidences=True)
     for clause in clauses:
         bound = {variable for atom in clause.body for variable in atom[1:]}
         if len(clause.heads) != 1 or not bound.issuperset(clause.heads[0][1:]):
@@ -110,104 +473,3 @@ hard !(a(X, Y) & b(X, Y)).
                 f"{reader} needs one head that follows from positive atoms; a RuleDecoder takes {clause.source}"
             )
     return clauses
-
-
-def _index_relations(relations: Sequence[str]) -> dict[str, int]:
-    if isinstance(relations, str):
-        raise DataError(f"relations must be a sequence of names, got the string {relations!r}")
-    indices: dict[str, int] = {}
-    for name in relations:
-        if not isinstance(name, str):
-            raise DataError(f"relations must be names, got {name!r}")
-        if name in indices:
-            raise DataError(f"relations must differ, got {name!r} twice")
-        indices[name] = len(indices)
-    if not indices:
-        raise DataError("relations must name at least one relation")
-    return indices
-
-
-def _check_statement(statement: Statement, reader: str) -> PairSource:
-    if isinstance(statement, Template):
-        raise DataError(f"{reader} takes rules, and a template is none until a learner has filled it: {statement}")
-    if not isinstance(statement, Rule | WeightedFormula):
-        raise DataError(f"{reader} takes rules and hard formulas, got {statement!r}")
-    if isinstance(statement, WeightedFormula) and statement.kind != "hard":
-        why = "the weight is not known" if statement.kind == "learn" else "a weight is no confidence"
-        raise DataError(f"{reader} takes rules and hard formulas, and {why}; use a LogicLayer for: {statement}")
-    return statement
-
-
-def _disjunctions(source: PairSource) -> Iterator[tuple[Literal, ...]]:
-    """Yield the literals of which one must be true: a rule gives one set for each alternative of its body."""
-    if isinstance(source, Rule):
-        for alternative in source.alternatives():
-            yield (*(literal.negated() for literal in alternative), Literal(source.head))
-    else:
-        for clause in cnf(source.formula):
-            yield clause.literals
-
-
-def _read_clause(
-    literals: Sequence[Literal], source: PairSource, relation_indices: dict[str, int], reader: str
-) -> PairClause | None:
-    """Read a disjunction of literals; None where it always holds."""
-    variables: dict[str, int] = {}
-    body: dict[PairAtom, None] = {}
-    heads: dict[PairAtom, None] = {}
-    for literal in literals:
-        if isinstance(literal.unit, Comparison):
-            if _decide_comparison(literal.unit, source, reader) == literal.positive:
-                return None
-            continue
-        atom = _read_atom(literal.unit, source, relation_indices, variables, reader)
-        (heads if literal.positive else body)[atom] = None
-    if not body and not heads:
-        raise DataError(f"no two different entities can satisfy {source}")
-    if body.keys() & heads.keys():
-        return None
-    confidence = source.confidence if isinstance(source, Rule) else 1.0
-    return PairClause(tuple(body), tuple(heads), tuple(variables), confidence, source)
-
-
-def _decide_comparison(comparison: Comparison, source: PairSource, reader: str) -> bool:
-    """Return whether a comparison of variables holds: two are equal exactly when they are one."""
-    if comparison.operator not in ("=", "!=") or not all(isinstance(term, Variable) for term in comparison.args):
-        raise DataError(f"{reader} knows entities by their index only and cannot decide {comparison} in: {source}")
-    return (comparison.left == comparison.right) == (comparison.operator == "=")
-
-
-def _read_atom(
-    unit: Unit, source: PairSource, relation_indices: dict[str, int], variables: dict[str, int], reader: str
-) -> PairAtom:
-    if not isinstance(unit, Atom):
-        raise DataError(f"{reader} takes relations between two entities, not the classes of {unit} in: {source}")
-    if unit.arity != 2:
-        raise DataError(f"{reader} takes relations between two entities, and {unit} has {unit.arity} in: {source}")
-    name = str(unit.predicate)
-    if name not in relation_indices:
-        raise UnknownNameError(f"{unknown_name('relation', name, relation_indices)} — in: {source}")
-    for term in unit.args:
-        if not isinstance(term, Variable):
-            constants = "names" if isinstance(term, Symbol) else "numbers"
-            raise DataError(
-                f"{reader} knows entities by their index only, not the {constants} of {unit} in: {source}; "
-                "leave such rules out, or mine with constants=False"
-            )
-    first, second = (variables.setdefault(str(term), len(variables)) for term in unit.args)
-    if first == second:
-        raise DataError(f"{reader} has no label for an entity with itself, as {unit} asks in: {source}")
-    return PairAtom(relation_indices[name], first, second)
-
-
-def _canonical_form(clause: PairClause) -> Rule:
-    """Return a value that is equal for clauses that differ in names of variables and order only.
-
-    A rule's canonical form does this for a body; so heads and body stand in one body, marked by their names.
-    """
-    atoms = tuple(
-        Atom(f"{sign}{atom.relation}", (Variable(f"V{atom.first}"), Variable(f"V{atom.second}")))
-        for sign, side in (("+", clause.heads), ("-", clause.body))
-        for atom in side
-    )
-    return Rule(Atom("clause", (Symbol("any"),)), atoms).canonical()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -13,7 +13,7 @@ import numpy as np
 
 from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
 from rulewright.errors import DataError, unknown_name
-from rulewright.inject.atoms.clauses import PairSource, read_clauses
+from rulewright.inject.atoms.clauses import ClauseSource, read_pair_clauses
 from rulewright.inject.atoms.inference import (
     LabelProblem,
     Solution,
@@ -23,7 +23,7 @@ from rulewright.inject.atoms.inference import (
 )
 from rulewright.inject.atoms.joins import ClauseJoins, Labels
 from rulewright.inject.atoms.zero_one import Floats, InfeasibleError, ZeroOneConstraint
-from rulewright.logic import Rule, RuleSet, Statement, quote
+from rulewright.logic import RuleSource, quote
 
 _PARAMETER_RULES: Mapping[str, ParameterRule] = {
     "method": OneOf("exact", "simplified", "full"),
@@ -50,7 +50,7 @@ class Change:
     relation: str
     before: bool
     after: bool
-    rule: PairSource | None
+    rule: ClauseSource | None
     grounding: tuple[tuple[str, int], ...]
 
     def text(self, entities: Sequence[str] | None = None) -> str:
@@ -119,7 +119,7 @@ def _entity_name(entity: int, entities: Sequence[str] | None) -> str:
 
 
 def _describe_grounding(
-    rule: PairSource,
+    rule: ClauseSource,
     grounding: tuple[tuple[str, int], ...],
     entities: Sequence[str] | None = None,
     separator: str = " where ",
@@ -169,7 +169,7 @@ class RuleDecoder:
 
     def __init__(
         self,
-        rules: RuleSet | Rule | Iterable[Statement],
+        rules: RuleSource,
         *,
         relations: Sequence[str],
         method: Literal["exact", "simplified", "full"] = "exact",
@@ -182,7 +182,7 @@ class RuleDecoder:
         time_limit: float | None = None,
     ) -> None:
         check_parameters(locals(), _PARAMETER_RULES)
-        clauses = read_clauses(rules, relations, reader="RuleDecoder")
+        clauses = read_pair_clauses(rules, relations, reader="RuleDecoder")
         self.relations = tuple(relations)
         self.method, self.free, self.epsilon, self.time_limit = method, free, epsilon, time_limit
         self.max_labels_per_pair = max_labels_per_pair
@@ -308,7 +308,7 @@ class RuleDecoder:
 
     def _read_reason(
         self, constraint: ZeroOneConstraint | None
-    ) -> tuple[PairSource | None, tuple[tuple[str, int], ...]]:
+    ) -> tuple[ClauseSource | None, tuple[tuple[str, int], ...]]:
         if constraint is None or constraint.clause_index < 0:
             return None, ()
         clause = self._joins.clauses[constraint.clause_index]

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from rulewright.checks import Flag, OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
 from rulewright.errors import DataError
 from rulewright.inject.atoms.clauses import PairClause, read_horn_clauses
-from rulewright.logic import Rule, RuleSet, Statement
+from rulewright.logic import RuleSource
 from rulewright.logic.chain import encode_step, is_inverse, step_relation
 
 Pair: TypeAlias = tuple[int, int]
@@ -75,7 +75,7 @@ class ConsistencyLoss(nn.Module):
 
     def __init__(
         self,
-        rules: RuleSet | Rule | Iterable[Statement],
+        rules: RuleSource,
         *,
         relations: Sequence[str],
         form: Literal["sum", "published"] = "sum",

@@ -13,7 +13,7 @@ one object for each document, image or batch row::
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,10 @@ import numpy as np
 
 from rulewright.errors import DataError
 from rulewright.files import write_text
-from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.clauses import read_pair_clauses
 from rulewright.inject.atoms.joins import ClauseJoins, Labels
 from rulewright.io.json_shape import Json, dump_records, load
-from rulewright.logic import Rule, RuleSet, Statement, quote
+from rulewright.logic import RuleSource, quote
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -257,7 +257,7 @@ class ErrorTypes:
 def error_types(
     decoded: Decoded | tuple[Any, Any],
     gold: Any,
-    rules: RuleSet | Rule | Iterable[Statement],
+    rules: RuleSource,
     /,
     *,
     relations: Sequence[str] | None = None,
@@ -289,7 +289,7 @@ def error_types(
             )
     missing, wrong = (np.zeros(before.size, dtype=bool) for _ in range(2))
     if len(before) > 1:
-        joins = ClauseJoins(read_clauses(rules, names, reader="error_types"))
+        joins = ClauseJoins(read_pair_clauses(rules, names, reader="error_types"))
         for groundings in joins.find_violated(before):
             missing[groundings.heads[groundings.heads >= 0]] = True
             wrong[groundings.bodies[groundings.bodies >= 0]] = True
