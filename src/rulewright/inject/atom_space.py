@@ -6,6 +6,8 @@ Logits, evidence and masks mean the same to the layer, the loss and the decoder:
   order of its declaration; a predicate without arguments is ``[*batch]``. All predicates have one batch.
 - ``evidence[p]`` holds truth values (class indices) where p is observed everywhere, or is (values, observed).
 - ``mask[type]``, ``[*batch, N]`` or ``[N]``, says which entities exist; the others are padding and in no grounding.
+- Logits of one call are promoted to one dtype (`torch.promote_types`), in which all is computed; what comes back has
+  the dtype of the logits it belongs to. They are on one device, to which evidence and masks are moved.
 - With ``relations`` the logits are one tensor ``[*batch, n, n, R]`` and the mask one ``[*batch, n]``: a shorthand for
   binary predicates over entities of one type.
 
@@ -235,18 +237,21 @@ class ShapeReader:
     def __init__(self, space: AtomSpace, logits: Mapping[str, Array]) -> None:
         self.space = space
         self.sizes = {type_name: (size, "its domain") for type_name, size in space.given_sizes.items()}
-        batches: dict[tuple[int, ...], str] = {}
+        self.batch: tuple[int, ...] = ()
+        first = ""
         for name, tensor in logits.items():
             if name not in space.predicates:
                 raise unknown_name("predicate", name, space.predicates)
             dims = space.count_dims(name)
             if len(tensor.shape) < dims:
                 raise self._shape_error(name, f"at least {dims} dimensions", tensor)
-            batches.setdefault(tuple(tensor.shape[: len(tensor.shape) - dims]), name)
-        if len(batches) > 1:
-            (one, first), (other, second) = list(batches.items())[:2]
-            raise DataError(f"the batch of {first} is {list(one)} and that of {second} {list(other)}; they must agree")
-        self.batch: tuple[int, ...] = next(iter(batches), ())
+            batch = tuple(tensor.shape[: len(tensor.shape) - dims])
+            if not first:
+                self.batch, first = batch, name
+            elif batch != self.batch:
+                raise DataError(
+                    f"the batch of {first} is {list(self.batch)} and that of {name} {list(batch)}; they must agree"
+                )
         for name, tensor in logits.items():
             classes = space.predicates[name].classes
             if classes is not None and tensor.shape[-1] != len(classes):

@@ -57,12 +57,26 @@ def types_of(formula: Formula, predicates: Mapping[str, PredicateDeclaration]) -
 
 
 def groundings(
-    formula: Formula, predicates: Mapping[str, PredicateDeclaration], domains: Mapping[str, Sequence[str]]
+    formula: Formula,
+    predicates: Mapping[str, PredicateDeclaration],
+    domains: Mapping[str, Sequence[str]],
+    *,
+    distinct: bool = False,
 ) -> Iterator[dict[Variable, str]]:
+    """All assignments; where distinct, those in which variables, and arguments of an atom, of one type differ."""
     types = types_of(formula, predicates)
     names = variables(formula)
     for values in product(*(domains[types[name]] for name in names)):
-        yield dict(zip(names, values, strict=True))
+        binding = dict(zip(names, values, strict=True))
+        if distinct:
+            groups = [[(types[name], value) for name, value in binding.items()]]
+            groups += [
+                list(zip(predicates[predicate].types, args, strict=True))
+                for predicate, args in ground_atoms(formula, binding)
+            ]
+            if any(len(set(group)) < len(group) for group in groups):
+                continue
+        yield binding
 
 
 def value(term: object, binding: Mapping[Variable, str]) -> str:
@@ -161,6 +175,7 @@ def mean_field(
     *,
     iterations: int,
     damping: float = 0.0,
+    distinct: bool = False,
 ) -> dict[GroundAtom, list[float]]:
     """Return the final potentials (a number for each class) of all atoms."""
     current = {atom: list(values) for atom, values in potentials.items()}
@@ -170,7 +185,7 @@ def mean_field(
             marginals[atom] = [float(value == chosen) for value in range(len(marginals[atom]))]
         target = {atom: list(values) for atom, values in potentials.items()}
         for weight, formula in formulas:
-            for binding in groundings(formula, predicates, domains):
+            for binding in groundings(formula, predicates, domains, distinct=distinct):
                 for atom in ground_atoms(formula, binding):
                     for value, expectation in enumerate(message(formula, binding, atom, marginals, predicates)):
                         target[atom][value] += weight * expectation

@@ -7,10 +7,11 @@ without enumeration, as a sum of *patterns*, in each of which every literal may 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import prod
+from math import perm, prod
 from typing import Literal, TypeAlias
 
 import torch
@@ -218,18 +219,14 @@ class GroundFormula:
     clauses: tuple[Clause, ...]
     patterns: tuple[Pattern, ...]
     types: Mapping[Variable, str]
+    distinct: bool = False
 
     def count_groundings(self, sizes: Mapping[str, int]) -> int:
-        """Return the number of assignments of its variables."""
-        return prod(sizes[type_name] for type_name in self.types.values())
-
-
-def _hold_apart(clause: Clause, types: Mapping[Variable, str]) -> Clause:
-    """Return a clause that also holds where two variables of one type are the same entity."""
-    equal = [
-        LogicLiteral(Comparison("=", one, other)) for one, other in combinations(types, 2) if types[one] == types[other]
-    ]
-    return Clause((*clause.literals, *equal))
+        """Return the number of assignments of its variables; where these are distinct, of different entities."""
+        counts = Counter(self.types.values())
+        if self.distinct:
+            return prod(perm(sizes[type_name], count) for type_name, count in counts.items())
+        return prod(sizes[type_name] ** count for type_name, count in counts.items())
 
 
 class Grounding(AtomSpace):
@@ -266,10 +263,32 @@ class Grounding(AtomSpace):
             if variable not in types:
                 raise DataError(f"variable {variable} occurs only in a comparison, so it has no type, in: {formula}")
         clauses = cnf_clauses(formula) if cnf == "paper" else exclusive_clauses(formula)
-        if self.distinct:
-            clauses = tuple(_hold_apart(clause, types) for clause in clauses)
+        if self.distinct:  # all clauses hold where two of what must differ are the same entity
+            apart = [LogicLiteral(Comparison("=", one, other)) for one, other in self._pairs_apart(formula, types)]
+            clauses = tuple(Clause((*clause.literals, *apart)) for clause in clauses)
         patterns = [pattern for clause in clauses for pattern in exact_patterns(clause, tuple(types), self.predicates)]
-        return GroundFormula(statement_index, formula, clauses, tuple(patterns), types)
+        return GroundFormula(statement_index, formula, clauses, tuple(patterns), types, self.distinct)
+
+    def _pairs_apart(self, formula: Formula, types: Mapping[Variable, str]) -> list[tuple[Term, Term]]:
+        """Return what stands for different entities: variables of one type, and arguments of one type of an atom."""
+        pairs: dict[frozenset[Term], tuple[Term, Term]] = {
+            frozenset(pair): pair for pair in combinations(types, 2) if types[pair[0]] == types[pair[1]]
+        }
+        for unit in units(formula):
+            if isinstance(unit, Comparison):
+                continue
+            declared = self.predicates[str(unit.predicate)].types
+            for one, other in combinations(range(len(unit.args)), 2):
+                pair = (unit.args[one], unit.args[other])
+                if declared[one] != declared[other]:
+                    continue
+                if pair[0] == pair[1]:
+                    raise DataError(
+                        f"variables are distinct, so an atom of an entity with itself is in no grounding, as {unit} "
+                        f"asks in: {formula}; leave it out, or give distinct=False"
+                    )
+                pairs.setdefault(frozenset(pair), pair)
+        return list(pairs.values())
 
     def entity_numbers(self, type_name: str, formula: Formula) -> Tensor:
         """Return the names of a type's entities as numbers, which an order comparison needs."""

@@ -8,20 +8,31 @@ message is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
+from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters, read_memory_limit
 from rulewright.errors import DataError
 from rulewright.inject.atom_space import Domains
-from rulewright.inject.inputs import CERTAIN, GroundInputs, InputShape, Observation, read_inputs
+from rulewright.inject.inputs import (
+    CERTAIN,
+    Evidence,
+    GroundInputs,
+    InputShape,
+    Logits,
+    Mask,
+    StoredEvidence,
+    read_inputs,
+    split_inputs,
+)
 from rulewright.inject.layer.grounding import Grounding
-from rulewright.inject.layer.plan import ORDERS, Plan, Planner, limit_memory
-from rulewright.logic import Rule, RuleSet, Statement, WeightedFormula
+from rulewright.inject.layer.plan import ORDERS, Plan, Planner
+from rulewright.logic import Rule, RuleSet, RuleSource, Statement, WeightedFormula
 
 if TYPE_CHECKING:
     from rulewright.inject.layer.influence import MessageExplanation
@@ -39,7 +50,17 @@ _LAYER_RULES: Mapping[str, ParameterRule] = {
 
 
 class Weights(nn.Module):
-    """One weight for each statement of a rule set; those that are learned are the parameter ``learned``."""
+    """One weight for each statement of a rule set; those that are learned are the parameter ``learned``.
+
+    A rule weighs what its annotation says, ``@{weight: 1.5}``, as `write_into` writes it; without one 1 or, by
+    ``weights="logit"``, the clipped log-odds of its confidence.
+
+    Beside the parameter, the state holds the statements whose weights are learned, as the bytes of their text
+    (``learned_statements``). A state of other statements, or of these in another order, is refused; one without them
+    is taken, as it was written before there were any.
+    """
+
+    learned_statements: Tensor
 
     def __init__(
         self,
@@ -55,19 +76,39 @@ class Weights(nn.Module):
         self._fixed: list[float | None] = []
         self._positions: list[int] = []  # of each statement's weight among those that are learned
         start: list[float] = []
+        names: list[str] = []
         for statement in rules:
             weight: float | None = 1.0
             if isinstance(statement, WeightedFormula):
                 weight = hard_weight if statement.kind == "hard" else statement.weight
-            elif isinstance(statement, Rule) and weights == "logit":
-                confidence = min(max(statement.confidence, CLIPPED), 1 - CLIPPED)
-                weight = math.log(confidence / (1 - confidence))
+            elif isinstance(statement, Rule):
+                weight = statement.annotations.number("weight")
+                if weight is None and weights == "logit":
+                    confidence = min(max(statement.confidence, CLIPPED), 1 - CLIPPED)
+                    weight = math.log(confidence / (1 - confidence))
+                elif weight is None:
+                    weight = 1.0
             is_learned = weight is None or (learnable and getattr(statement, "kind", "") != "hard")
             self._positions.append(len(start))
             self._fixed.append(None if is_learned else weight)
             if is_learned:
-                start.append(initial_weight if weight is None else weight)
+                start.append(float(initial_weight if weight is None else weight))
+                names.append(_name_statement(statement))
         self.learned = nn.Parameter(torch.tensor(start)) if start else None
+        if start:
+            text = torch.tensor(list("\n".join(names).encode()), dtype=torch.uint8)
+            self.register_buffer("learned_statements", text)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool, *lists: list[str]
+    ) -> None:
+        """Refuse the state of other statements before anything is taken from it."""
+        key = f"{prefix}learned_statements"
+        if self.learned is not None:
+            if key in state_dict:
+                _check_statements(self.learned_statements, state_dict[key])
+            state_dict = {**state_dict, key: self.learned_statements}
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
 
     def value(self, statement_index: int) -> float:
         """Return a statement's weight as a number."""
@@ -75,7 +116,9 @@ class Weights(nn.Module):
         if fixed is not None:
             return fixed
         assert self.learned is not None
-        return float(self.learned[self._positions[statement_index]].detach())
+        weight = self.learned[self._positions[statement_index]].detach()
+        # The fewest digits that give the same parameter again: 0.1 and not 0.10000000149
+        return float(str(np.float32(weight))) if weight.dtype == torch.float32 else float(weight)
 
     def add(self, total: Tensor | None, term: Tensor, statement_index: int, coefficient: int) -> Tensor:
         """Return ``total + coefficient · weight · term``."""
@@ -92,11 +135,37 @@ class Weights(nn.Module):
         statements: list[Statement] = []
         for index, statement in enumerate(rules):
             if self._fixed[index] is None and isinstance(statement, WeightedFormula):
-                statement = replace(statement, kind="soft", weight=round(self.value(index), 6))
+                statement = replace(statement, kind="soft", weight=self.value(index))
             elif self._fixed[index] is None and isinstance(statement, Rule):
-                statement = statement.annotated(weight=round(self.value(index), 6))
+                statement = statement.annotated(weight=self.value(index))
             statements.append(statement)
         return RuleSet(statements, predicates=rules.predicates, closed=rules.closed)
+
+
+def _name_statement(statement: Statement) -> str:
+    """Return the text of a statement without weight, confidence and annotations, on one line."""
+    if isinstance(statement, Rule):
+        return str(Rule(statement.head, statement.body))
+    assert isinstance(statement, WeightedFormula)
+    return f"{statement.formula}."
+
+
+def _check_statements(own: Tensor, given: Tensor) -> None:
+    """Refuse the statements of a state where they are not a module's own."""
+    expected, found = (bytes(text.cpu().tolist()).decode(errors="replace").split("\n") for text in (own, given))
+    if expected == found:
+        return
+    if sorted(expected) == sorted(found):
+        position = next(i for i, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1])
+        raise DataError(
+            f"the state has the weights of the same statements in another order: learned weight {position + 1} is of "
+            f"{found[position]} in the state and of {expected[position]} here; give the rules in the order they had"
+        )
+    differences = [f"here is not in it: {text}" for text in expected if text not in found]
+    differences += [f"in it is not here: {text}" for text in found if text not in expected]
+    shown = differences[0] if differences else f"it has {len(found)} and here are {len(expected)}"
+    more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+    raise DataError(f"the state has learned weights of other statements; one {shown}{more}; load it with its own rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +198,26 @@ class LogicLayer(nn.Module):
     are exact for every formula, also where atoms of a grounding coincide.
 
     Args:
-        rules: weighted, hard and learnable formulas, and rules (see ``weights``). Classes must be declared.
+        rules: weighted, hard and learnable formulas, and rules (see ``weights``), as a rule set, as text or as a list.
+            Classes must be declared.
         domains: for each type its size or its entities' names; constants need names. None takes sizes from tensors.
         iterations: how often messages are sent.
+        relations: names of the relations of stacked logits ``[*B, n, n, R]``; the output then is stacked too.
+        distinct: whether different variables stand for different entities; None is so with ``relations`` only.
+        evidence: observations of every call, as buffers that follow ``.to()``; those of a call replace them by name.
         damping: the share of the old log-odds in the new ones, in [0, 1); helps where iterations oscillate.
         tolerance: stop when no marginal changes by more.
-        weights: what a rule ``c :: head :- body`` weighs: ``"one"``, or ``"logit"``, the clipped log-odds of c.
+        weights: what a rule ``c :: head :- body`` without ``@{weight: …}`` weighs: ``"one"``, or ``"logit"``, the
+            clipped log-odds of c.
         hard_weight: what a hard formula weighs.
         initial_weight: where a ``learn`` formula's weight starts.
         learnable: learn the weights of all statements but hard ones.
         cnf: ``"paper"`` sums the messages of plain clauses, as published; it counts a grounding twice where two of its
             clauses are false at once.
-        memory_limit: bytes, or a text such as ``"2GB"``, above which grounding is refused; None is half of the
-            machine's memory.
+        memory_limit: bytes, or a text such as ``"2GB"``, above which grounding is refused; None is half of what the
+            device of the logits has.
 
-    >>> import rulewright as rw
-    >>> layer = LogicLayer(rw.parse_rules("2.0 same(A, B) & same(B, C) => same(A, C)."))
+    >>> layer = LogicLayer("2.0 same(A, B) & same(B, C) => same(A, C).")
     >>> logits = torch.tensor([[0.0, 3.0, -0.5], [0.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
     >>> layer({"same": logits})["same"][0, 2] > 0
     tensor(True)
@@ -152,10 +225,13 @@ class LogicLayer(nn.Module):
 
     def __init__(
         self,
-        rules: RuleSet,
+        rules: RuleSource,
         domains: Domains | None = None,
         iterations: int = 5,
         *,
+        relations: Sequence[str] | None = None,
+        distinct: bool | None = None,
+        evidence: Evidence | None = None,
         damping: float = 0.0,
         tolerance: float | None = None,
         weights: Literal["one", "logit"] = "one",
@@ -170,14 +246,23 @@ class LogicLayer(nn.Module):
             {"iterations": iterations, "damping": damping, "tolerance": tolerance, "cnf": cnf}, _LAYER_RULES
         )
         self.iterations, self.damping, self.tolerance = iterations, damping, tolerance
-        self.memory_limit = limit_memory(memory_limit)
-        self.grounding = Grounding(rules, domains=domains, cnf=cnf)
+        self.memory_limit = read_memory_limit(memory_limit)
+        self.grounding = Grounding(rules, domains=domains, relations=relations, distinct=distinct, cnf=cnf)
         self.planner = Planner(self.grounding)
+        self.evidence = StoredEvidence(self.grounding, evidence)
         self.weights = Weights(
-            rules, weights=weights, hard_weight=hard_weight, initial_weight=initial_weight, learnable=learnable
+            self.grounding.rules,
+            weights=weights,
+            hard_weight=hard_weight,
+            initial_weight=initial_weight,
+            learnable=learnable,
         )
         self.convergence: Convergence | None = None
         self._last: LastCall | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what `explain` remembers of the last call: a copy has had none."""
+        return {**self.__dict__, "_last": None}
 
     @property
     def rules(self) -> RuleSet:
@@ -198,25 +283,44 @@ class LogicLayer(nn.Module):
                 raise DataError(f"the size of type {type_name} is not known; give plan({{{type_name!r}: …}})")
         return self.planner.plan(InputShape(tuple(sorted((name, known[name]) for name in self.grounding.types))))
 
+    @overload
     def forward(
-        self,
-        logits: Mapping[str, Tensor],
-        evidence: Mapping[str, Observation] | None = None,
-        mask: Mapping[str, Tensor] | None = None,
-    ) -> dict[str, Tensor]:
+        self, logits: Tensor, evidence: Evidence | Tensor | None = None, mask: Mask | None = None
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self, logits: Mapping[str, Tensor], evidence: Evidence | None = None, mask: Mask | None = None
+    ) -> dict[str, Tensor]: ...
+
+    def forward(
+        self, logits: Logits, evidence: Evidence | Tensor | None = None, mask: Mask | None = None
+    ) -> Tensor | dict[str, Tensor]:
         """Return the log-odds of all atoms of the predicates in ``logits`` (of all classes, up to a constant).
 
-        ``logits[p]`` is ``[*B, *args]``, or ``[*B, *args, K]`` where p has K classes. ``evidence[p]`` is a tensor of
-        truth values (class indices) where p is observed everywhere, or (values, observed). ``mask[type]``, ``[*B, N]``,
-        says which entities exist.
+        Logits, evidence and masks are as `rulewright.inject.atom_space` says: ``logits[p]`` is ``[*B, *args]``, or
+        ``[*B, *args, K]`` where p has K classes; ``evidence[p]`` truth values (class indices) where p is observed
+        everywhere, or (values, observed); ``mask[type]``, ``[*B, N]``, says which entities exist. With ``relations``,
+        ``layer(logits, mask)`` takes ``[*B, n, n, R]`` and ``[*B, n]`` and returns ``[*B, n, n, R]``.
         """
+        by_predicate, evidence, mask = split_inputs(self.grounding, logits, evidence, mask)
+        output = self._infer(by_predicate, self.evidence.join(evidence), mask)
+        if isinstance(logits, Tensor):
+            assert self.grounding.relations is not None
+            return torch.stack([output[name] for name in self.grounding.relations], -1)
+        return output
+
+    def _infer(
+        self, logits: Mapping[str, Tensor], evidence: Evidence, mask: Mapping[str, Tensor] | None
+    ) -> dict[str, Tensor]:
         inputs = read_inputs(self.grounding, logits, evidence, mask)
         plan = self.planner.plan(inputs.shape)
         learned = self.weights.learned
         learns_weights = learned is not None and learned.requires_grad
-        plan.check_memory(inputs, self.memory_limit, iterations=self.iterations, learns_weights=learns_weights)
-        if inputs.shape.observed:
-            self._check_hard_evidence(inputs)
+        if not torch.compiler.is_compiling():  # a compiled graph needs other memory, and may wait for no value
+            plan.check_memory(inputs, self.memory_limit, iterations=self.iterations, learns_weights=learns_weights)
+            if inputs.shape.observed:
+                self._check_hard_evidence(inputs)
         current = dict(inputs.logits)
         started = plan.start(inputs)
         changes: list[float] = []
@@ -236,7 +340,7 @@ class LogicLayer(nn.Module):
                 current[name] = torch.lerp(current[name], target, 1 - self.damping) if self.damping else target
         if not torch.compiler.is_compiling():
             detached = [{name: tensor.detach() for name, tensor in group.items()} for group in (marginals, current)]
-            self._last = LastCall(inputs, *detached)
+            self._last = LastCall(inputs.detach(), *detached)
             if self.tolerance is not None:
                 self.convergence = Convergence(tuple(changes), converged)
         return {name: self._finish(name, logits[name], inputs, current) for name in logits}
@@ -261,7 +365,7 @@ class LogicLayer(nn.Module):
         """Add a predicate's messages to the log-odds that it was given."""
         total = inputs.logits[name]
         declaration = self.grounding.predicates[name]
-        sizes = [plan.sizes[type_name] for type_name in declaration.types]
+        sizes = [inputs.sizes[type_name] for type_name in declaration.types]
         for (predicate, classes, form), messages in plan.messages.items():
             if predicate != name:
                 continue
@@ -283,11 +387,12 @@ class LogicLayer(nn.Module):
         return total
 
     def _finish(self, name: str, given: Tensor, inputs: GroundInputs, current: Mapping[str, Tensor]) -> Tensor:
-        """Return the log-odds of a predicate in the shape they were given: atoms that are observed are certain."""
+        """Return a predicate's log-odds in the shape and dtype they were given: observed atoms are certain."""
         declaration = self.grounding.predicates[name]
         has_classes = declaration.classes is not None
         observed = inputs.observed.get(name)
-        logits = current[name] if name in current else torch.zeros_like(given)
+        flat = given.flatten(0, len(inputs.batch) - 1) if len(inputs.batch) > 1 else given
+        logits = current.get(name, flat)
         if inputs.masks and name in current and logits is not inputs.logits[name]:
             exists = inputs.mask_atoms(declaration)
             if exists is not None:
@@ -298,15 +403,13 @@ class LogicLayer(nn.Module):
             if not has_classes:
                 certain = 2 * certain - CERTAIN
             if observed.where is None:
-                logits = certain.expand(logits.shape) if len(inputs.batch) <= 1 else certain
+                logits = certain.expand(flat.shape)
             else:
                 where = observed.where.unsqueeze(-1) if has_classes else observed.where
                 logits = torch.where(where, certain, logits)
-        return logits.reshape(given.shape) if logits.shape != given.shape else logits
+        return logits.reshape(given.shape).to(given.dtype)
 
-    def exact_marginals(
-        self, logits: Mapping[str, Tensor], evidence: Mapping[str, Observation] | None = None
-    ) -> dict[str, Tensor]:
+    def exact_marginals(self, logits: Mapping[str, Tensor], evidence: Evidence | None = None) -> dict[str, Tensor]:
         """Return the true marginals of a small problem, from all its worlds, to see what mean field makes of them.
 
         >>> import rulewright as rw
@@ -319,7 +422,7 @@ class LogicLayer(nn.Module):
         """
         from rulewright.inject.layer.enumeration import exact_marginals
 
-        return exact_marginals(self, logits, evidence or {})
+        return exact_marginals(self, logits, self.evidence.join(evidence))
 
     def explain(self, atom: str, *, row: int = 0, top: int = 5) -> MessageExplanation:
         """Say which formulas and groundings moved an atom most in the last call.
@@ -367,7 +470,7 @@ class SLrelax(nn.Module):
         super().__init__()
         check_parameter("reduction", reduction, OneOf("mean", "sum"))
         self.reduction = reduction
-        self.memory_limit = limit_memory(memory_limit)
+        self.memory_limit = read_memory_limit(memory_limit)
         self.grounding = Grounding(rules, domains=domains)
         self.planner = Planner(self.grounding)
         given = Weights(rules, weights=weights, hard_weight=hard_weight)
@@ -376,7 +479,7 @@ class SLrelax(nn.Module):
     def forward(
         self,
         logits: Mapping[str, Tensor],
-        evidence: Mapping[str, Observation] | None = None,
+        evidence: Evidence | None = None,
         mask: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Return the penalty of a batch; logits, evidence and masks are those of `LogicLayer`."""
@@ -395,7 +498,7 @@ class SLrelax(nn.Module):
                 count: Tensor | int = 1
                 for type_name in ground_formula.types.values():
                     exists = inputs.masks.get(type_name)
-                    count = count * (plan.sizes[type_name] if exists is None else exists.sum(-1))
+                    count = count * (inputs.sizes[type_name] if exists is None else exists.sum(-1))
                 false = false / (count.clamp(min=1) if isinstance(count, Tensor) else count)
             total = total + self._weights[ground_formula.statement_index] * false.mean()
         return total

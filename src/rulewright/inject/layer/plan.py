@@ -16,7 +16,6 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from rulewright.checks import read_memory_limit
 from rulewright.errors import DataError, MemoryLimitError
 from rulewright.inject.inputs import GroundInputs, InputShape
 from rulewright.inject.layer.contractions import BATCH, ContractionProgram, diagonal_mask
@@ -246,7 +245,7 @@ class Plan:
         values: dict[int, Tensor] = {}
         for node, type_name in self._ones.items():
             mask = None if type_name is None else inputs.masks.get(type_name)
-            shape = [] if type_name is None else [self.sizes[type_name]]
+            shape = [] if type_name is None else [inputs.sizes[type_name]]
             values[node] = torch.ones(shape, dtype=inputs.dtype, device=inputs.device) if mask is None else mask
         for node, (operator, left, right) in self._orders.items():
             holds = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
@@ -308,9 +307,9 @@ class Plan:
         return batch * bytes_each * kept
 
     def check_memory(
-        self, inputs: GroundInputs, limit: int, *, iterations: int = 1, learns_weights: bool = False
+        self, inputs: GroundInputs, memory_limit: int | None, *, iterations: int = 1, learns_weights: bool = False
     ) -> None:
-        """Refuse inputs for which more bytes would be held than the limit."""
+        """Refuse inputs for which more bytes would be held than the limit; None is half of what the device has."""
         has_gradients = learns_weights or any(logits.requires_grad for logits in inputs.logits.values())
         needed = self.memory(
             batch=prod(inputs.batch),
@@ -318,6 +317,7 @@ class Plan:
             iterations=iterations,
             training=torch.is_grad_enabled() and has_gradients,
         )
+        limit = usual_limit(inputs.device) if memory_limit is None else memory_limit
         if needed > limit:
             worst = max(self.rows, key=lambda row: row.largest)
             raise MemoryLimitError(
@@ -351,6 +351,10 @@ class Planner:
     optimize: bool = True
     share: bool = True
     _plans: dict[tuple[InputShape, Purpose], Plan] = field(default_factory=dict, init=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Leave out the plans: a copy makes its own."""
+        return Planner, (self.grounding, self.optimize, self.share)
 
     def plan(self, shape: InputShape, purpose: Purpose = "messages") -> Plan:
         """Return the plan for a shape; closed predicates are observed."""
@@ -386,9 +390,12 @@ def false_probability(probabilities: Tensor, classes: frozenset[int], declared_c
     return probabilities @ outside
 
 
-def limit_memory(memory_limit: int | str | None) -> int:
-    """Return a limit in bytes; without one, half of the machine's memory."""
-    return read_memory_limit(memory_limit) or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def usual_limit(device: torch.device) -> int:
+    """Return half of the memory that a device has: of the machine's, or of what a GPU has left."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return (free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)) // 2
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def format_bytes(size: int) -> str:

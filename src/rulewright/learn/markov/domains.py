@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 import numpy as np
+import torch
 
+from rulewright.checks import read_memory_limit
 from rulewright.data.facts import Column
 from rulewright.errors import DataError, MemoryLimitError
 from rulewright.inject.inputs import InputShape
-from rulewright.inject.layer.plan import limit_memory
+from rulewright.inject.layer.plan import usual_limit
 from rulewright.learn.markov.facts import GroundFacts, Members
 from rulewright.learn.markov.network import MarkovNetwork
 from rulewright.logic import PredicateDeclaration
@@ -43,7 +45,7 @@ def fit_sizes(network: MarkovNetwork, world: Members) -> dict[str, int]:
 def _fits_memory(network: MarkovNetwork, world: Members, sizes: Mapping[str, int]) -> bool:
     """Return whether inference over so many entities takes no more memory than is allowed."""
     facts, parameters = network.facts, network.parameters
-    limit = limit_memory(parameters.memory_limit)
+    limit = read_memory_limit(parameters.memory_limit) or usual_limit(torch.device("cpu"))
     atoms = sum(prod(sizes[type_name] for type_name in declared.types) for declared in facts.declared.values())
     dense = 10 * atoms  # potentials and log-odds of 4 bytes, value and observed of 1
     if dense > DENSE_SHARE * limit:
