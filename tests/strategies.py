@@ -101,7 +101,8 @@ class Vocabulary:
 
 @st.composite
 def vocabularies(draw: st.DrawFn) -> Vocabulary:
-    arities = draw(st.dictionaries(names, st.integers(1, 3), min_size=1, max_size=5))
+    of_any_arity = st.dictionaries(names, st.integers(0, 3), min_size=1, max_size=5)
+    arities = draw(of_any_arity.filter(lambda drawn: any(drawn.values())))  # propositions alone bind no variable
     some_classes = st.none() | st.lists(names, min_size=2, max_size=4, unique=True).map(tuple)
     drawn = {name: draw(some_classes) for name in arities}
     return Vocabulary(arities, {name: classes for name, classes in drawn.items() if classes is not None})
@@ -169,7 +170,7 @@ def _binding(draw: st.DrawFn, vocabulary: Vocabulary, formulas: Iterable[Formula
     unbound = list(dict.fromkeys(variable for formula in formulas for variable in variables(formula)))
     found: list[Formula] = []
     while unbound:
-        name = draw(st.sampled_from(sorted(vocabulary.arities)))
+        name = draw(st.sampled_from(sorted(name for name, arity in vocabulary.arities.items() if arity)))
         arity = vocabulary.arities[name]
         found.append(_of(draw, vocabulary, name, tuple((unbound[:arity] * arity)[:arity])))
         del unbound[:arity]
@@ -231,7 +232,7 @@ statements = st.one_of(rules, templates, weighted_formulas)
 declarations = st.builds(
     PredicateDeclaration,
     names,
-    st.lists(names, min_size=1, max_size=3).map(tuple),
+    st.lists(names, max_size=3).map(tuple),
     st.none() | st.lists(names, min_size=2, max_size=4, unique=True).map(tuple),
 )
 

@@ -185,7 +185,7 @@ def test_columns_are_32_bit_ids_and_64_bit_numbers() -> None:
         ("mood", ["ann"], {"value": "good", "truth": False}, "mood is multi-class"),
         ("mood", ["ann"], {"value": "god"}, "unknown class of mood 'god'; did you mean 'good'"),
         ("new", ["ann"], {"value": "x"}, "new has classes; declare them first"),
-        ("new", [], {}, "predicate new needs at least one argument"),
+        ("new", [], {}, "new has no argument, and facts are about entities"),
     ],
 )
 def test_a_wrong_fact_is_refused_by_name(

@@ -306,6 +306,7 @@ def test_variables_avoid_words_and_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("hard rain.", "a predicate needs arguments in Alchemy's files here, and rain has none"),
         ("0.9 :: p(X) :- q(X).", "a confidence is no weight; .*cannot be written: 0.9 :: p"),
         ("template p(X) :- ?Q(X) where ?Q in *.", "Alchemy has no templates, .*template p"),
         ("hard label(X) in {a} => p(X).", "Alchemy has no classes, .*hard label"),

@@ -82,6 +82,8 @@ def test_rules_come_back_up_to_order_or_are_refused(tmp_path_factory, rules):
     ]
     for rule in sayable:
         rules_of_one = parse_rules(str(rule))
+        if 0 in rules_of_one.arities.values():
+            continue  # a proposition is refused
         write_rules(rules_of_one, path)
         (again,) = prolog.read_rules(path).rules
         assert again.canonical() == rule.canonical()
@@ -112,6 +114,7 @@ def test_a_negation_waits_for_its_variables(tmp_path):
         ("hard p(X) => q(X).", "no formulas with weights"),
         ("template p(X) :- ?Q(X) where ?Q in *.", "or templates"),
         ("p(X) :- label(X) in {a}.", "Prolog has no classes"),
+        ("p(X) :- q(X), rain.", "a predicate needs arguments in Prolog files here, and rain has none"),
     ],
 )
 def test_what_prolog_cannot_say_is_refused(tmp_path, text, message):

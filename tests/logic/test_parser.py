@@ -81,6 +81,22 @@ class TestExamples:
         assert person.body == (Or((one, other)),)
         assert older.body[-1] == Comparison(">", Variable("A"), Variable("B"))
 
+    def test_propositions(self) -> None:
+        rain, wet = Atom("rain"), Atom("wet")
+        assert parse_formula("rain => wet") == Implies(rain, wet)
+        assert parse_rule("0.9 :: wet :- rain, !'Is covered'.") == Rule(wet, (rain, Not(Atom("Is covered"))), 0.9)
+        rules = parse_rules("predicate rain. predicate weather in {sun, rain}. hard weather in {sun} => !rain.")
+        assert rules.predicates == (PredicateDeclaration("rain"), PredicateDeclaration("weather", (), ("sun", "rain")))
+        assert rules.arities == {"rain": 0, "weather": 0}
+        assert parse_rules(str(rules)) == rules
+        assert parse_atom("rain.") == rain and str(rain) == "rain"
+
+    def test_a_name_beside_a_comparison_is_a_symbol(self) -> None:
+        formula = parse_formula("ann = X | rain & X != bob")
+        assert isinstance(formula, Or)
+        assert formula.parts[0] == Comparison("=", Symbol("ann"), X)
+        assert formula.parts[1] == And((Atom("rain"), Comparison("!=", X, Symbol("bob"))))
+
     def test_formulas(self) -> None:
         soft, learn, exclusive, labels = parse_rules(EXAMPLES).formulas
         premise = And((atom("smoke", "X"), atom("friend", "X", "Y")))

@@ -83,7 +83,6 @@ FAULTS: list[tuple[str, int, int, tuple[str, ...]]] = [
     ("hard p(X) in {1, 2}.", 1, 15, ("found '1'", "quotes")),
     ("hard p(X) in {}.", 1, 15, ("found '}'", "a name")),
     ("p() :- q(X).", 1, 3, ("found ')'", "a name, a number or a variable")),
-    ("p :- q(X).", 1, 3, ("found ':-'", "'('")),
     ("p(X) :- .", 1, 9, ("found '.'",)),
     ("p(X) :- q(X)..", 1, 13, ("found '..'", "full stop")),
     ("p(X) :- q(X).r(X) :- q(X).", 1, 13, ("found '.r'", "full stop")),

@@ -25,6 +25,8 @@ learn smoke(X) => cancer(X) | X != _.
 hard label(T) in {'B-PER'} & next(T, U) <=> label(U) in {'E-PER'}.
 0.8 :: person(X) :- wearing(X, Y), shirt(Y) ; walking_on(X, Z), street(Z).
 p(X) :- q(X, 'it\\'s'), !(r(X), X > -3.5e2). @{a: [1, {b: 'c'}], d: true}
+predicate weather in {sun, rain}.
+0.9 :: wet :- weather in {rain}, !covered.
 template s(X, Z) :- ?P(X, Y), ?Q(Y, Z) ; ?O(X, Z) where ?P in {a, b}, ?Q in {c}, ?O in *.
 """
 PIECES = (

@@ -167,7 +167,7 @@ class Generator:
         return Symbol(self.name()) if kind < 0.85 else Number(self.number())
 
     def head(self) -> Head:
-        arity = self.random.randint(1, 3)
+        arity = self.random.randint(0, 3)
         args = tuple(self.term() for _ in range(arity))
         if self.random.random() < 0.15:
             return Membership(Atom(f"{self.name()}={arity}", args), tuple({self.name(), self.name()}))

@@ -150,7 +150,6 @@ class TestValues:
             (lambda: Variable("_"), "variable names"),
             (lambda: Variable("X\n"), "variable names"),
             (lambda: PredicateVariable("p"), "predicate variables"),
-            (lambda: Atom("p", ()), "at least one argument"),
             (lambda: Membership(P, ()), "at least one"),
             (lambda: Comparison("==", X, Y), "comparisons are"),  # type: ignore[arg-type]
             (lambda: And((P,)), "at least two"),
@@ -162,7 +161,7 @@ class TestValues:
             (lambda: WeightedFormula(P, "soft"), "a soft formula has a weight"),
             (lambda: WeightedFormula(P, "hard", 1.0), "no other kind"),
             (lambda: WeightedFormula(P, "firm"), "kind must be"),  # type: ignore[arg-type]
-            (lambda: PredicateDeclaration("p", ()), "at least one argument"),
+            (lambda: Atom(PredicateVariable("P"), ()), r"\?P needs at least one argument"),
         ):
             with pytest.raises(DataError, match=words):
                 make()

@@ -259,3 +259,10 @@ def test_a_limit_of_time_keeps_what_there_is():
     assert not inferred.exact
     assert inferred.note.startswith("stopped after 0.3 s in round ")
     assert apply(rules, kb, max_rounds=None, time_limit=300).exact
+
+
+def test_propositions_are_refused_by_name() -> None:
+    kb = KnowledgeBase.from_triples([("a", "p", "b")])
+    for text, name in (("wet :- p(X, Y).", "wet"), ("q(X) :- p(X, Y), rain.", "rain"), ("hard !rain.", "rain")):
+        with pytest.raises(DataError, match=f"{name} has no argument, and facts are about entities"):
+            apply(parse_rules(text), kb)

@@ -116,3 +116,8 @@ def test_pictures_name_every_relation(text):
 def test_a_bar():
     assert 'style="width:75.00%"' in bar_html(3, 1)
     assert bar_html(0, 0).count("width:0.00%") == 2
+
+
+def test_propositions_are_drawn() -> None:
+    for text in ("wet :- rain, !covered.", "wet :- p(X, Y), rain.", "p(X, X) :- q(X), rain."):
+        assert "rain" in rule_picture(parse_rule(text))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rulewright.data.facts import Column, group_by_signature
+from rulewright.data.facts import Column, check_arguments, group_by_signature
 from rulewright.data.knowledge_base import KnowledgeBase, Value
 from rulewright.data.vocabulary import EntityColumn, lay_out_domains
 from rulewright.errors import DataError, unknown_name
@@ -59,6 +59,7 @@ class KnowledgeBaseBuilder:
 
     def declare(self, declaration: PredicateDeclaration) -> None:
         """Declare a predicate's types and classes, before its first fact."""
+        check_arguments(declaration)
         name = declaration.name
         known = self._declared.get(name)
         if known is not None and known != declaration:

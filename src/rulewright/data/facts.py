@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rulewright.data.index import encode_rows
 from rulewright.data.vocabulary import Domain
 from rulewright.errors import DataError, unknown_name
-from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
+from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, quote
 
 Column = npt.NDArray[Any]
 
@@ -28,6 +28,23 @@ def signature(declaration: PredicateDeclaration) -> str:
     """
     letters = "".join("n" if type_name == NUMBER_TYPE else "e" for type_name in declaration.types)
     return letters if declaration.classes is None else letters + "c"
+
+
+def check_arguments(declaration: PredicateDeclaration) -> None:
+    """Refuse a predicate without arguments: facts are about entities.
+
+    >>> check_arguments(PredicateDeclaration("rain"))
+    Traceback (most recent call last):
+    ...
+    rulewright.errors.DataError: rain has no argument, and facts are about entities: write rain(day1), or use rules \
+with it in a LogicLayer, ConsistencyLoss or RuleDecoder
+    """
+    if not declaration.types:
+        name = quote(declaration.name)
+        raise DataError(
+            f"{name} has no argument, and facts are about entities: write {name}(day1), or use rules with it in a "
+            "LogicLayer, ConsistencyLoss or RuleDecoder"
+        )
 
 
 def empty_columns(letters: str) -> tuple[Column, ...]:

@@ -14,6 +14,7 @@ from rulewright.data.facts import (
     Column,
     FactTable,
     check_agreement,
+    check_arguments,
     check_columns,
     distinct_rows,
     empty_columns,
@@ -75,6 +76,7 @@ class KnowledgeBase:
         for name in self.closed - set(self.predicates):
             raise unknown_name("predicate", name, self.predicates)
         for declaration in self.predicates.values():
+            check_arguments(declaration)
             for type_name in declaration.types:
                 if type_name != NUMBER_TYPE and type_name not in self.domains:
                     raise unknown_name("type", type_name, self.domains)

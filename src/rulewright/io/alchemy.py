@@ -200,6 +200,8 @@ class _StatementWriter:
                 written = f"{self._term(one)} {operator} {self._term(other)}"
             case Membership():
                 raise self._refusal("Alchemy has no classes")
+            case Atom(_, ()):
+                raise self._refusal(f"a predicate needs arguments in Alchemy's files here, and {formula} has none")
             case Atom(predicate, args):
                 written = f"{predicate}({', '.join(map(self._term, args))})"
         return written if tightness >= at_least else f"({written})"

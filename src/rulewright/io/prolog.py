@@ -210,6 +210,8 @@ def _write_literal(literal: Literal) -> str:
 def _write_unit(unit: Head) -> str:
     if isinstance(unit, Membership):
         raise DataError("Prolog has no classes")
+    if not unit.args:
+        raise DataError(f"a predicate needs arguments in Prolog files here, and {unit} has none")
     return _write_atom(str(unit.predicate), map(_write_term, unit.args))
 
 

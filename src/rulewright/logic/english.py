@@ -1,9 +1,9 @@
 """Statements as English sentences, for people who do not read logic.
 
 A predicate's name is read as a phrase: ``parent_of(X, Y)`` is "X is a parent of Y", ``lives_in(X, Y)`` "X lives in Y",
-``country(X, Y)`` "X has country Y", ``male(X)`` "X is male". Of a name that is a path or an address only the last part
-is read, unless two names of the statement end alike. Where that reads badly, ``phrases`` gives the words, with ``{0}``,
-``{1}``, … for the arguments.
+``country(X, Y)`` "X has country Y", ``male(X)`` "X is male", ``rain`` "rain". Of a name that is a path or an address
+only the last part is read, unless two names of the statement end alike. Where that reads badly, ``phrases`` gives the
+words, with ``{0}``, ``{1}``, … for the arguments.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class _Words:
                 return self._atom(predicate, [_term(arg) for arg in args])
             case t.Membership(atom, classes):
                 names = _join([*map(quote, classes)], "or")
-                of = _join([_term(arg) for arg in atom.args], "and")
-                return f"the {self._said(atom.predicate)} of {of} is {names}"
+                of = f" of {_join([_term(arg) for arg in atom.args], 'and')}" if atom.args else ""
+                return f"the {self._said(atom.predicate)}{of} is {names}"
             case t.Comparison(operator, left, right):
                 return f"{_term(left)} {_COMPARISONS[operator]} {_term(right)}"
             case t.Not(inner):
@@ -134,6 +134,8 @@ class _Words:
                 r"\{(\d+)\}", lambda match: args[int(match[1])] if int(match[1]) < len(args) else match[0], phrase
             )
         said = self._said(predicate)
+        if not args:
+            return said
         if len(args) == 1:
             return f"{args[0]} is {said}"
         if len(args) > 2 or isinstance(predicate, t.PredicateVariable):

@@ -64,7 +64,7 @@ def _body(parts: tuple[t.Formula, ...]) -> str:
 def _unit(unit: t.Unit) -> str:
     match unit:
         case t.Atom(predicate, args):
-            return f"{_predicate(predicate)}({', '.join(map(_term, args))})"
+            return _predicate(predicate) + (f"({', '.join(map(_term, args))})" if args else "")
         case t.Membership(atom, classes):
             return f"{_unit(atom)} \\in {_domain(classes)}"
         case t.Comparison(operator, left, right):

@@ -350,7 +350,10 @@ class _Build:
     ) -> r.Template:
         return r.Template(head, body, domains or (), annotations or r.Annotations())
 
-    predicate = r.PredicateDeclaration
+    @staticmethod
+    def predicate(name: str, types: tuple[str, ...] | None, classes: tuple[str, ...] | None) -> r.PredicateDeclaration:
+        return r.PredicateDeclaration(name, types or (), classes)
+
     closed = _Closed
 
     @staticmethod

@@ -45,6 +45,8 @@ def _write_unit(value: object) -> str:
             return name
         case str():
             return quote(value)
+        case t.Atom(predicate, ()):
+            return _write_unit(predicate)
         case t.Atom(predicate, args):
             return f"{_write_unit(predicate)}({', '.join(map(_write_unit, args))})"
         case t.Symbol(name):
@@ -138,7 +140,8 @@ def write(value: object) -> str:
             statement = f"template {_write_unit(head)} :- {write_body(conjuncts)}{where}."
         case r.PredicateDeclaration(name, types, classes):
             values = "" if classes is None else f" in {{{', '.join(map(quote, classes))}}}"
-            return f"predicate {quote(name)}({', '.join(map(quote, types))}){values}."
+            args = f"({', '.join(map(quote, types))})" if types else ""
+            return f"predicate {quote(name)}{args}{values}."
         case t.Literal(unit, positive):
             return write_formula(unit if positive else t.Not(unit))
         case t.Not() | t.And() | t.Or() | t.Implies() | t.Iff():

@@ -223,15 +223,16 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class PredicateDeclaration:
-    """``predicate name(type, …).`` with ``in {…}`` and its classes in order where it is multi-class."""
+    """``predicate name(type, …).`` with ``in {…}`` and its classes in order where it is multi-class.
+
+    Without types it is a proposition: ``predicate rain.``, ``predicate weather in {sun, rain}.``
+    """
 
     name: str
-    types: tuple[str, ...]
+    types: tuple[str, ...] = ()
     classes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.types:
-            raise DataError(f"predicate {self.name} needs at least one argument")
         if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) != len(self.classes)):
             raise DataError(f"the classes of {self.name} must be distinct and at least two, got {list(self.classes)}")
 

@@ -89,18 +89,18 @@ class PredicateVariable:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A predicate and its arguments.
+    """A predicate and its arguments; without any it is a proposition, written as a bare name.
 
-    >>> print(Atom("parent_of", (Variable("X"), Symbol("Ann Lee"))))
-    parent_of(X, 'Ann Lee')
+    >>> print(Atom("parent_of", (Variable("X"), Symbol("Ann Lee"))), Atom("rain"))
+    parent_of(X, 'Ann Lee') rain
     """
 
     predicate: str | PredicateVariable
-    args: tuple[Term, ...]
+    args: tuple[Term, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.args:
-            raise DataError(f"predicate {self.predicate} needs at least one argument")
+        if not self.args and isinstance(self.predicate, PredicateVariable):
+            raise DataError(f"the predicate variable {self.predicate} needs at least one argument")
 
     @property
     def arity(self) -> int:

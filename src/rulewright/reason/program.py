@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rulewright.data import KnowledgeBase
+from rulewright.data.facts import check_arguments
 from rulewright.engine.batches import Derivation, Source
 from rulewright.engine.sql import positive_atoms
 from rulewright.errors import DataError, unknown_name
@@ -150,6 +151,8 @@ def add_new_predicates(kb: KnowledgeBase, rules: RuleSet, derivations: Sequence[
     declared = {**{declaration.name: declaration for declaration in rules.predicates}, **kb.predicates}
     heads = {str(derivation.head.predicate) for derivation in derivations}
     for name, arity in rules.arities.items():
+        if name not in kb.predicates and not arity:
+            check_arguments(PredicateDeclaration(name))
         if name not in declared and name not in heads:
             raise unknown_name("predicate", name, declared)
         if name in declared and declared[name].arity != arity:

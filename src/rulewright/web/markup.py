@@ -143,7 +143,7 @@ class _PictureRow:
         for term in head.args:
             self._x.setdefault(term, _GAP * (len(self._x) + 0.65))
         self._arrows: dict[tuple[float, float], int] = {}  # how many there are between two terms
-        self._badges: dict[Term, int] = {}
+        self._badges: dict[Term | None, int] = {}  # None: of propositions
         for literal in body:
             if not isinstance(literal.unit, Comparison):
                 self._draw_atom(literal.unit, "rw-body" if literal.positive else "rw-absent", above=False)
@@ -194,8 +194,8 @@ class _PictureRow:
         self.parts.append(_text(middle, y, label, limit=20 if straight else 46, css=f"rw-label {css}"))
 
     def _draw_badge(self, unit: Atom | Membership, label: str, css: str, *, above: bool) -> None:
-        """Write what is said of one term, or of more than two, beside the first of them."""
-        first = unit.args[0]
+        """Write what is said of one term, or of more than two, beside the first of them; a proposition on the left."""
+        first = unit.args[0] if unit.args else None
         if len(unit.args) > 2:
             label += f"({', '.join(str(term) for term in unit.args)})"
         if above:
@@ -205,7 +205,8 @@ class _PictureRow:
             self._badges[first] = self._badges.get(first, 0) + 1
             y = _RADIUS + 4 + 17.0 * self._badges[first]
             self.bottom = max(self.bottom, y + 8)
-        self.parts.append(_text(self._x[first], y, label, limit=40, css=f"rw-label {css}"))
+        x = _GAP * 0.65 if first is None else self._x[first]
+        self.parts.append(_text(x, y, label, limit=40, css=f"rw-label {css}"))
 
 
 def _order_terms(head: Atom | Membership, body: Sequence[Atom | Membership]) -> list[Term]:
@@ -213,11 +214,11 @@ def _order_terms(head: Atom | Membership, body: Sequence[Atom | Membership]) -> 
     terms = list(dict.fromkeys(term for unit in body for term in unit.args))
     if not terms:
         return []
-    start = head.args[0] if head.args[0] in terms else terms[0]
+    start = head.args[0] if head.args and head.args[0] in terms else terms[0]
     ordered, left = [start], [term for term in terms if term != start]
     while left:
         near = [term for unit in body if ordered[-1] in unit.args for term in unit.args if term in left]
-        last = head.args[-1]
+        last = head.args[-1] if head.args else None
         chosen = next((term for term in near if term != last), near[0] if near else left[0])
         ordered.append(chosen)
         left.remove(chosen)
