@@ -10,6 +10,10 @@ class RulewrightError(Exception):
     """Anything Rulewright itself reports; its text is one line that a person can act on."""
 
 
+class RulewrightWarning(UserWarning):
+    """Something that came out other than one may expect; its text has the figure and the way out."""
+
+
 class DataError(RulewrightError, ValueError):
     """Facts, rules or options that cannot mean what was intended."""
 

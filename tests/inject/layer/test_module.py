@@ -110,7 +110,7 @@ def test_what_explain_remembers_holds_no_graph():
     layer = LogicLayer("1.0 p(X) => q(X).")
     leaf = torch.zeros(2, requires_grad=True)
     layer({"p": leaf * 2, "q": leaf})
-    assert not any(tensor.requires_grad for tensor in layer._last.inputs.logits.values())
+    assert not any(tensor.requires_grad for tensor in layer._last.logits.values())
     assert layer.explain("q(0)").atom == "q(0)"
     with pytest.raises(DataError, match="not been called yet"):
         copy.deepcopy(layer).explain("q(0)")

@@ -1,12 +1,13 @@
 """Formulas as a layer of a network. In the order data flows:
 
 - `layer.py`: `LogicLayer`, the weights of its statements, and the same as a penalty, `SLrelax`. **A rule's messages are
-  added up in `LogicLayer._add_messages`**, from the contractions that `Plan._plan_message` in `plan.py` plans for each
+  added up in `LogicLayer.add_messages`**, from the contractions that `Plan._plan_message` in `plan.py` plans for each
   head.
 - `grounding.py`: a rule set as formulas over typed domains, each split into patterns: clauses over all assignments in
   which no two atoms coincide.
 - `contractions.py`: sums of products of tensors as a program, in a good order and with equal parts shared.
 - `plan.py`: the patterns of a grounding as such a program, what it costs, and running it.
+- `schedule.py`: the iterations: how messages move log-odds so that they settle, also with hard formulas.
 - `enumeration.py`: the true marginals of small problems.
 - `influence.py`: which formulas and groundings moved an atom.
 """

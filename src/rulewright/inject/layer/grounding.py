@@ -28,6 +28,7 @@ from rulewright.logic import (
     RuleSource,
     Term,
     Variable,
+    WeightedFormula,
     exclusive_clauses,
     unify,
     units,
@@ -248,6 +249,11 @@ class Grounding(AtomSpace):
     ) -> None:
         super().__init__(rules, domains=domains, relations=relations, distinct=distinct)
         self.formulas = tuple(self._ground(index, formula, cnf) for index, formula in self.stated)
+        self.hard = frozenset(  # the indices of hard statements
+            index
+            for index, statement in enumerate(self.rules)
+            if isinstance(statement, WeightedFormula) and statement.kind == "hard"
+        )
 
     def _ground(self, statement_index: int, formula: Formula, cnf: str) -> GroundFormula:
         types: dict[Variable, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -13,10 +13,12 @@ from torch import Tensor
 from rulewright.errors import DataError
 from rulewright.inject.layer.grounding import TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
 from rulewright.inject.layer.plan import ORDERS, false_probability
+from rulewright.inject.layer.schedule import Iteration, iterate
 from rulewright.logic import Atom, Membership, Number, Statement, Symbol, Term, Variable, parse_formula, quote
 
 if TYPE_CHECKING:
-    from rulewright.inject.layer.layer import LastCall, Weights
+    from rulewright.inject.inputs import GroundInputs
+    from rulewright.inject.layer.layer import LogicLayer, Weights
 
 MAX_GROUNDINGS = 20_000_000
 """Of how many groundings of a formula with one atom the largest are sought."""
@@ -56,8 +58,31 @@ class MessageExplanation:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class CallTrace:
+    """What a layer did with its last inputs: its iterations, the log-odds that came out, and the weights of all that.
+
+    ``logits_i = given_i + Σ_t share_ti · Σ_f w_f · message_fti``: the shares of the iterations (`Iteration`) make what
+    formulas added in each of them add up to the change.
+    """
+
+    inputs: GroundInputs
+    weights: tuple[float, ...]
+    steps: tuple[Iteration, ...]
+    logits: Mapping[str, Tensor]
+
+
+def trace_call(layer: LogicLayer, inputs: GroundInputs) -> CallTrace:
+    """Run the iterations again and keep what they did."""
+    steps: list[Iteration] = []
+    with torch.no_grad():
+        logits, _ = iterate(layer, inputs, layer.planner.plan(inputs.shape), steps)
+    weights = tuple(layer.weights.value(index) for index in range(len(layer.grounding.rules)))
+    return CallTrace(inputs, weights, tuple(steps), logits)
+
+
 def explain_atom(
-    grounding: Grounding, weights: Weights, last: LastCall, text: str, *, row: int = 0, top: int = 5
+    grounding: Grounding, weights: Weights, last: CallTrace, text: str, *, row: int = 0, top: int = 5
 ) -> MessageExplanation:
     """Explain an atom of the last call, such as ``smokes(ann)`` or ``label(t3) in {o}``.
 
@@ -74,6 +99,8 @@ def explain_atom(
     if declaration.classes is not None:
         logits = view.take_row(last.logits[name], declaration.arity + 1)
         class_index = int(logits[index].argmax()) if class_name is None else declaration.classes.index(class_name)
+    entry, dims = (index, declaration.arity) if declaration.classes is None else ((*index, class_index), len(index) + 1)
+    shares = [float(view.take_row(step.shares[name], dims)[entry]) for step in last.steps]
     influences: dict[int, tuple[float, dict[str, float]]] = {}
     for ground_formula in grounding.formulas:
         for pattern in ground_formula.patterns:
@@ -88,8 +115,12 @@ def explain_atom(
                 else:
                     continue
                 statement_index = ground_formula.statement_index
-                scale = sign * pattern.coefficient * weights.value(statement_index)
-                total, largest = view.rank_groundings(ground_formula, pattern, position, bound, top)
+                scale = sign * pattern.coefficient * last.weights[statement_index]
+                is_hard = statement_index in grounding.hard
+                factors = [
+                    share * (step.hard_share if is_hard else 1) for share, step in zip(shares, last.steps, strict=True)
+                ]
+                total, largest = view.rank_groundings(ground_formula, pattern, position, bound, factors, top)
                 before, moved = influences.get(statement_index, (0.0, {}))
                 for implication, message in largest:
                     moved[implication] = moved.get(implication, 0.0) + scale * message
@@ -100,15 +131,12 @@ def explain_atom(
         strongest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:top]
         groundings = [GroundingInfluence(*item) for item in strongest if abs(item[1]) > 1e-12]
         formulas.append(FormulaInfluence(statements[statement_index], total, tuple(groundings)))
-    shown, dims = str(atom), declaration.arity
-    if declaration.classes is not None:
-        shown, dims = f"{atom} in {{{quote(declaration.classes[class_index])}}}", dims + 1
-        index = (*index, class_index)
-    given, now = (float(view.take_row(logits[name], dims)[index]) for logits in (last.inputs.logits, last.logits))
+    shown = str(atom) if declaration.classes is None else f"{atom} in {{{quote(declaration.classes[class_index])}}}"
+    given, now = (float(view.take_row(logits[name], dims)[entry]) for logits in (last.inputs.logits, last.logits))
     return MessageExplanation(shown, given, now, tuple(formulas))
 
 
-def _read_atom(grounding: Grounding, last: LastCall, text: str, row: int) -> tuple[Atom, str | None]:
+def _read_atom(grounding: Grounding, last: CallTrace, text: str, row: int) -> tuple[Atom, str | None]:
     """Read the atom to explain and its class, where one is named."""
     unit = parse_formula(text)
     class_name = None
@@ -150,7 +178,7 @@ def _match(grounding: Grounding, head: ClauseLiteral, name: str, index: tuple[in
 class _RowView:
     """The marginals of one row of a batch."""
 
-    def __init__(self, grounding: Grounding, last: LastCall, row: int) -> None:
+    def __init__(self, grounding: Grounding, last: CallTrace, row: int) -> None:
         self._grounding, self._last, self._row = grounding, last, row
         self._sizes = dict(last.inputs.shape.sizes)
 
@@ -169,9 +197,18 @@ class _RowView:
         return int(value)
 
     def rank_groundings(
-        self, ground_formula: GroundFormula, pattern: Pattern, head_position: int, bound: Mapping[Term, int], top: int
+        self,
+        ground_formula: GroundFormula,
+        pattern: Pattern,
+        head_position: int,
+        bound: Mapping[Term, int],
+        factors: Sequence[float],
+        top: int,
     ) -> tuple[float, list[tuple[str, float]]]:
-        """Return the sum of the messages of all groundings in which the head is bound, and the largest of them."""
+        """Return the sum of the messages of all groundings in which the head is bound, and the largest of them.
+
+        ``factors`` are those of the messages of each iteration.
+        """
         types = ground_formula.types
         free = [variable for variable in pattern.variables if variable not in bound]
         sizes = [self._sizes[types[variable]] for variable in free]
@@ -185,18 +222,22 @@ class _RowView:
 
         indices = {term: torch.tensor(entity_index) for term, entity_index in bound.items()}
         indices |= {variable: spread(torch.arange(size), variable) for variable, size in zip(free, sizes, strict=True)}
-        product = torch.ones(sizes, dtype=self._last.inputs.dtype)
+        exists = torch.ones(sizes, dtype=self._last.inputs.dtype)
         for variable in free:
             mask = self._last.inputs.masks.get(types[variable])
             if mask is not None:
-                product = product * spread(self.take_row(mask, 1), variable)
-        for position, literal in enumerate(pattern.literals):
-            if position != head_position:
-                product = product * self._false_probability(ground_formula, literal, indices)
+                exists = exists * spread(self.take_row(mask, 1), variable)
         for pair in pattern.apart:
             one, other = (indices[term] for term in pair)
-            product = product * (one != other)
-        flat = product.reshape(-1)
+            exists = exists * (one != other)
+        messages = torch.zeros(sizes, dtype=self._last.inputs.dtype)
+        for factor, step in zip(factors, self._last.steps, strict=True):
+            product = exists
+            for position, literal in enumerate(pattern.literals):
+                if position != head_position:
+                    product = product * self._false_probability(ground_formula, literal, indices, step.marginals)
+            messages = messages + factor * product
+        flat = messages.reshape(-1)
         values, positions = flat.topk(min(2 * top, flat.numel()))
         coordinates = torch.unravel_index(positions, sizes) if sizes else ()
         largest = []
@@ -208,7 +249,11 @@ class _RowView:
         return float(flat.sum()), largest
 
     def _false_probability(
-        self, ground_formula: GroundFormula, literal: ClauseLiteral, indices: Mapping[Term, Tensor]
+        self,
+        ground_formula: GroundFormula,
+        literal: ClauseLiteral,
+        indices: Mapping[Term, Tensor],
+        marginals: Mapping[str, Tensor],
     ) -> Tensor:
         """Return the probability of a literal to be false, at the entity indices of its arguments."""
         inputs = self._last.inputs
@@ -219,7 +264,7 @@ class _RowView:
         if observed is not None and observed.where is None:
             probabilities = observed.probability
         else:
-            probabilities = self._last.marginals[literal.predicate]
+            probabilities = marginals[literal.predicate]
         dims = declaration.arity + (declaration.classes is not None)
         false = false_probability(self.take_row(probabilities, dims), literal.classes, declaration.classes)
         exists = inputs.mask_atoms(declaration)

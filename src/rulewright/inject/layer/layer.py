@@ -1,7 +1,7 @@
 """Markov logic as a layer: mean-field messages of first-order formulas between a network's outputs; and as a penalty.
 
 `LogicLayer.forward` reads its inputs, has a plan made for their shape, and in each iteration runs the plan on the
-current marginals and adds up the messages (`LogicLayer._add_messages`); `rulewright.inject.layer.plan` says what a
+current marginals and adds up the messages (`LogicLayer.add_messages`); `rulewright.inject.layer.plan` says what a
 message is.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -32,10 +32,11 @@ from rulewright.inject.inputs import (
 )
 from rulewright.inject.layer.grounding import Grounding
 from rulewright.inject.layer.plan import ORDERS, Plan, Planner
+from rulewright.inject.layer.schedule import Convergence, iterate, warn_unsettled
 from rulewright.logic import Rule, RuleSet, RuleSource, Statement, WeightedFormula
 
 if TYPE_CHECKING:
-    from rulewright.inject.layer.influence import MessageExplanation
+    from rulewright.inject.layer.influence import CallTrace, MessageExplanation
 
 CLIPPED = 1e-3
 """How near to 0 and 1 a confidence may be when its log-odds are taken."""
@@ -43,7 +44,7 @@ CLIPPED = 1e-3
 _WEIGHT_RULES: Mapping[str, ParameterRule] = {"weights": OneOf("one", "logit"), "hard_weight": Real(0, above=True)}
 _LAYER_RULES: Mapping[str, ParameterRule] = {
     "iterations": Whole(0),
-    "damping": Real(0, 1, below=True),
+    "damping": Real(0, 1, below=True, optional=True),
     "tolerance": Real(0, optional=True),
     "cnf": OneOf("exact", "paper"),
 }
@@ -120,7 +121,7 @@ class Weights(nn.Module):
         # The fewest digits that give the same parameter again: 0.1 and not 0.10000000149
         return float(str(np.float32(weight))) if weight.dtype == torch.float32 else float(weight)
 
-    def add(self, total: Tensor | None, term: Tensor, statement_index: int, coefficient: int) -> Tensor:
+    def add(self, total: Tensor | None, term: Tensor, statement_index: int, coefficient: float) -> Tensor:
         """Return ``total + coefficient · weight · term``."""
         fixed = self._fixed[statement_index]
         if fixed is not None:
@@ -168,28 +169,6 @@ def _check_statements(own: Tensor, given: Tensor) -> None:
     raise DataError(f"the state has learned weights of other statements; one {shown}{more}; load it with its own rules")
 
 
-@dataclass(frozen=True, slots=True)
-class Convergence:
-    """How the iterations went: the largest change of a marginal in each, and whether it fell below the tolerance."""
-
-    changes: tuple[float, ...]
-    converged: bool
-
-    def __str__(self) -> str:
-        state = "settled" if self.converged else "not settled"
-        last = f", last change {self.changes[-1]:.2g}" if self.changes else ""
-        return f"{state} after {len(self.changes)} iterations{last}"
-
-
-@dataclass(frozen=True, slots=True)
-class LastCall:
-    """What a layer was given, the marginals that its last messages came from, and the log-odds it returned."""
-
-    inputs: GroundInputs
-    marginals: Mapping[str, Tensor]
-    logits: Mapping[str, Tensor]
-
-
 class LogicLayer(nn.Module):
     """Mean-field inference in a Markov logic network over a network's outputs (Xu et al. 2024, Equations 2 and 3).
 
@@ -205,7 +184,9 @@ class LogicLayer(nn.Module):
         relations: names of the relations of stacked logits ``[*B, n, n, R]``; the output then is stacked too.
         distinct: whether different variables stand for different entities; None is so with ``relations`` only.
         evidence: observations of every call, as buffers that follow ``.to()``; those of a call replace them by name.
-        damping: the share of the old log-odds in the new ones, in [0, 1); helps where iterations oscillate.
+        damping: the share of the old log-odds in the new ones, in [0, 1); helps where iterations oscillate. None is 0
+            without hard formulas; with them their weight grows over the iterations, and atoms that turn back are
+            damped more (`rulewright.inject.layer.schedule`).
         tolerance: stop when no marginal changes by more.
         weights: what a rule ``c :: head :- body`` without ``@{weight: …}`` weighs: ``"one"``, or ``"logit"``, the
             clipped log-odds of c.
@@ -232,7 +213,7 @@ class LogicLayer(nn.Module):
         relations: Sequence[str] | None = None,
         distinct: bool | None = None,
         evidence: Evidence | None = None,
-        damping: float = 0.0,
+        damping: float | None = None,
         tolerance: float | None = None,
         weights: Literal["one", "logit"] = "one",
         hard_weight: float = 20.0,
@@ -257,12 +238,15 @@ class LogicLayer(nn.Module):
             initial_weight=initial_weight,
             learnable=learnable,
         )
+        self.hard_weight = hard_weight
         self.convergence: Convergence | None = None
-        self._last: LastCall | None = None
+        self.has_warned = False
+        self._last: GroundInputs | None = None
+        self._trace: CallTrace | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what `explain` remembers of the last call: a copy has had none."""
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "_last": None, "_trace": None}
 
     @property
     def rules(self) -> RuleSet:
@@ -321,28 +305,11 @@ class LogicLayer(nn.Module):
             plan.check_memory(inputs, self.memory_limit, iterations=self.iterations, learns_weights=learns_weights)
             if inputs.shape.observed:
                 self._check_hard_evidence(inputs)
-        current = dict(inputs.logits)
-        started = plan.start(inputs)
-        changes: list[float] = []
-        converged = False
-        marginals: dict[str, Tensor] = {}
-        for _ in range(self.iterations):
-            before, marginals = marginals, inputs.marginals(current, self.grounding)
-            if self.tolerance is not None and before:
-                differences = [float((marginals[name] - before[name]).abs().max()) for name in marginals]
-                changes.append(max(differences, default=0.0))
-                converged = changes[-1] <= self.tolerance
-                if converged:
-                    break
-            values = plan.run(inputs, marginals, started)
-            for name in marginals:
-                target = self._add_messages(name, inputs, plan, values)
-                current[name] = torch.lerp(current[name], target, 1 - self.damping) if self.damping else target
-        if not torch.compiler.is_compiling():
-            detached = [{name: tensor.detach() for name, tensor in group.items()} for group in (marginals, current)]
-            self._last = LastCall(inputs.detach(), *detached)
-            if self.tolerance is not None:
-                self.convergence = Convergence(tuple(changes), converged)
+        current, convergence = iterate(self, inputs, plan)
+        if convergence is not None:
+            self.convergence = convergence
+            self.has_warned = self.has_warned or warn_unsettled(convergence)
+            self._last, self._trace = inputs.detach(), None
         return {name: self._finish(name, logits[name], inputs, current) for name in logits}
 
     def _check_hard_evidence(self, inputs: GroundInputs) -> None:
@@ -361,8 +328,10 @@ class LogicLayer(nn.Module):
             if broken > 0:
                 raise DataError(f"the evidence contradicts a hard formula in {broken:,} groundings: {statement}")
 
-    def _add_messages(self, name: str, inputs: GroundInputs, plan: Plan, values: Mapping[int, Tensor]) -> Tensor:
-        """Add a predicate's messages to the log-odds that it was given."""
+    def add_messages(
+        self, name: str, inputs: GroundInputs, plan: Plan, values: Mapping[int, Tensor], hard_share: float = 1.0
+    ) -> Tensor:
+        """Add a predicate's messages to the log-odds that it was given, those of hard formulas by a share."""
         total = inputs.logits[name]
         declaration = self.grounding.predicates[name]
         sizes = [inputs.sizes[type_name] for type_name in declaration.types]
@@ -372,7 +341,10 @@ class LogicLayer(nn.Module):
             is_direct = declaration.classes is None and len(form.present) == form.arity and not form.apart
             summed: Tensor | None = total if is_direct else None
             for message in messages:
-                summed = self.weights.add(summed, values[message.node], message.statement_index, message.coefficient)
+                share = hard_share if message.statement_index in self.grounding.hard else 1
+                summed = self.weights.add(
+                    summed, values[message.node], message.statement_index, message.coefficient * share
+                )
             assert summed is not None
             if is_direct:
                 total = summed
@@ -425,7 +397,9 @@ class LogicLayer(nn.Module):
         return exact_marginals(self, logits, self.evidence.join(evidence))
 
     def explain(self, atom: str, *, row: int = 0, top: int = 5) -> MessageExplanation:
-        """Say which formulas and groundings moved an atom most in the last call.
+        """Say which formulas and groundings moved an atom most in the last call; what they added makes up the change.
+
+        The last inputs are gone through again, with the weights as they are now.
 
         >>> import rulewright as rw
         >>> rules = rw.parse_rules("2.0 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
@@ -439,9 +413,18 @@ class LogicLayer(nn.Module):
         """
         from rulewright.inject.layer.influence import explain_atom
 
+        return explain_atom(self.grounding, self.weights, self.trace(), atom, row=row, top=top)
+
+    def trace(self) -> CallTrace:
+        """Return what the iterations did with the inputs of the last call."""
+        from rulewright.inject.layer.influence import trace_call
+
         if self._last is None:
             raise DataError("the layer has not been called yet; explain is about the last call")
-        return explain_atom(self.grounding, self.weights, self._last, atom, row=row, top=top)
+        weights = tuple(self.weights.value(index) for index in range(len(self.grounding.rules)))
+        if self._trace is None or self._trace.weights != weights:
+            self._trace = trace_call(self, self._last)
+        return self._trace
 
 
 class SLrelax(nn.Module):

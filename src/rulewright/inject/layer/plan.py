@@ -22,8 +22,9 @@ from rulewright.inject.layer.contractions import BATCH, ContractionProgram, diag
 from rulewright.inject.layer.grounding import FALSE, TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
 from rulewright.logic import Number, Term, Variable
 
-Purpose: TypeAlias = Literal["messages", "violations"]
-"""What a plan computes: messages to all atoms that are not observed, or how many groundings are false."""
+Purpose: TypeAlias = Literal["messages", "violations", "hard violations"]
+"""What a plan computes: messages to all atoms that are not observed, or how many groundings are false, of all formulas
+or of hard ones."""
 
 ORDERS = ("<", "<=", ">", ">=")
 """The comparisons that are tensors; equality is a matter of variables."""
@@ -118,8 +119,9 @@ class Plan:
         for ground_formula in grounding.formulas:
             start = len(self.program.nodes)
             violations: list[tuple[int, int]] = []
-            for pattern in ground_formula.patterns:
-                if purpose == "violations":
+            is_left_out = purpose == "hard violations" and ground_formula.statement_index not in grounding.hard
+            for pattern in () if is_left_out else ground_formula.patterns:
+                if purpose != "messages":
                     violations.append((pattern.coefficient, self._contract(ground_formula, pattern, None, ())))
                     continue
                 for position, literal in enumerate(pattern.literals):

@@ -10,7 +10,7 @@ import torch
 from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError
-from rulewright.inject.layer.layer import Convergence
+from rulewright.inject.layer.schedule import Convergence
 from rulewright.learn.markov.domains import cover_rows, draw_sample
 from rulewright.learn.markov.facts import GroundFacts, Queries, declare_types, read_queries
 from rulewright.learn.markov.marginals import Marginals

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from rulewright.data import KnowledgeBase
 from rulewright.inject.atom_space import Domains, statement_formulas
 from rulewright.inject.inputs import CERTAIN, Observation
-from rulewright.inject.layer.layer import Convergence, LogicLayer, Weights
+from rulewright.inject.layer.layer import LogicLayer, Weights
+from rulewright.inject.layer.schedule import Convergence
 from rulewright.learn.markov.facts import GroundFacts, Members, statement_atoms
 from rulewright.learn.markov.parameters import MarkovParameters
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet, Statement, WeightedFormula
@@ -257,6 +258,7 @@ class MarkovNetwork:
             memory_limit=parameters.memory_limit,
         )
         layer.weights = self.weights
+        layer.has_warned = True  # `convergence_` says it
         return layer
 
     def explain(self, members: Members, atom: str, *, top: int) -> str:
