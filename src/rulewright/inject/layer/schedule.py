@@ -148,7 +148,8 @@ def warn_unsettled(convergence: Convergence) -> bool:
     previous, change = (0.0, 0.0, *convergence.changes)[-2:]
     given, broken = convergence.broken or (0, 0)
     if broken:
-        finding = f"hard formulas are broken in {broken:,} groundings ({given:,} before)"
+        plural = "" if broken == 1 else "s"
+        finding = f"hard formulas are broken in {broken:,} grounding{plural} ({given:,} before)"
         ways = 'more iterations, inference="exact" for few atoms, or a RuleDecoder, which breaks none'
     elif convergence.broken is None and len(convergence.changes) > 1 and change > max(UNSETTLED, 0.7 * previous):
         finding = f"marginals still moved by {change:.2f} in the last of {convergence.iterations} iterations"
@@ -158,7 +159,7 @@ def warn_unsettled(convergence: Convergence) -> bool:
     warnings.warn(
         f"LogicLayer: {finding}; try {ways}. layer.convergence has the figures of each call; this is said once",
         RulewrightWarning,
-        stacklevel=5,
+        stacklevel=6,
     )
     return True
 
