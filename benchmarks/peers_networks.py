@@ -90,7 +90,6 @@ def describe_rows(problem: str) -> dict[str, Row]:
 
 
 NOT_THERE = {
-    ("ProbLog", "graphs"): "its circuit of 28 pairs was not compiled within 10 minutes",
     ("ProbLog", "digits"): "it does not train a network; DeepProbLog does",
     ("PSL", "digits"): "it does not train a network from sums",
 }

@@ -5,6 +5,7 @@ A function is the part that a user writes, and its lines are counted; what a sys
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -235,6 +236,38 @@ def problog_bio() -> Part:
             for term, marginal in circuits[length].evaluate(weights=weights).items():
                 marginals[sample, int(term.args[0]), int(term.args[1])] = marginal
         return marginals.argmax(-1)
+
+    return decode
+
+
+def problog_graphs() -> Part:
+    """One circuit for each size of a graph; a pair has one fact for both directions."""
+    from problog.logic import Constant, Term
+
+    circuits: dict[int, Any] = {}
+
+    def write_pair(x: int, y: int) -> str:
+        return f"same({min(x, y)},{max(x, y)})"
+
+    def compile_size(size: int) -> Any:
+        lines = [f"0.5::same({x},{y}). query(same({x},{y}))." for y in range(size) for x in range(y)]
+        for x, y, z in itertools.permutations(range(size), 3):
+            if x < z:
+                lines.append(f"bad :- {write_pair(x, y)}, {write_pair(y, z)}, \\+{write_pair(x, z)}.")
+        return compile_problog("\n".join([*lines, "evidence(bad, false)."]))
+
+    def decode(logits: Tensor, split: Split) -> Tensor:
+        labels = torch.zeros_like(logits, dtype=torch.bool)
+        truths = logits.double().sigmoid().clamp(1e-6, 1 - 1e-6).tolist()
+        for graph, size in enumerate(split.mask.sum(-1).tolist()):
+            if size not in circuits:
+                circuits[size] = compile_size(size)
+            pairs = [(x, y) for y in range(size) for x in range(y)]
+            weights = {Term("same", Constant(x), Constant(y)): truths[graph][x][y] for x, y in pairs}
+            for term, marginal in circuits[size].evaluate(weights=weights).items():
+                x, y = (int(argument) for argument in term.args)
+                labels[graph, x, y] = labels[graph, y, x] = marginal > 0.5
+        return labels
 
     return decode
 
