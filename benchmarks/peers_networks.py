@@ -33,7 +33,8 @@ from torch import Tensor
 from rulewright import RulewrightError
 
 LOSS_WEIGHTS = (0.1, 1.0, 10.0)
-STRENGTHS = ("learn", 2.0, 20.0)
+STRENGTHS = ("hard", "learn", "0.3", "2")
+STRENGTHS_OF_SUMS = ("hard", "10")  # a hundred formulas for a pair: what weighs less says next to nothing
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,12 @@ def describe_rows(problem: str) -> dict[str, Row]:
         rows[f"LogicLayer, {inference}"] = Row(
             "objective" if is_digits else "layer",
             partial(layer, inference),
-            (20.0,) if is_digits else STRENGTHS,
-            helpers=(*rules, ours.make_layer),
+            [
+                (iterations, strength)
+                for iterations in ((1, 5) if inference == "mean-field" else (1,))
+                for strength in (STRENGTHS_OF_SUMS if is_digits else STRENGTHS)
+            ],
+            helpers=rules,
         )
     if is_digits:
         rows["RuleDecoder"] = Row("none", reason="the sum is not known when the digits are asked for")
@@ -143,7 +148,7 @@ def fit(problem: Problem, row: Row, setting: Any, training: Split, seed: int) ->
     """Return what gives labels for samples, trained."""
     module, part = None, None
     if row.make is not None:
-        made = row.make(setting) if "strength" in inspect.signature(row.make).parameters else row.make()
+        made = row.make(*setting) if isinstance(setting, tuple) else row.make()
         module, part = made if isinstance(made, tuple) else (None, made)
     loss: Part = problem.task_loss
     if row.use == "objective":
@@ -202,7 +207,7 @@ def summarise(problem: str, system: str, found: Sequence[dict[str, Any]]) -> lis
         deviation = statistics.stdev(values) if len(values) > 1 else 0.0
         return f"{statistics.mean(values):.3f} ± {deviation:.3f}"
 
-    settings = [seed["setting"] for seed in found if seed["setting"] is not None]
+    settings = [str(seed["setting"]) for seed in found if seed["setting"] is not None]
     chosen = statistics.mode(settings) if settings else None
     return [
         system,
@@ -212,7 +217,7 @@ def summarise(problem: str, system: str, found: Sequence[dict[str, Any]]) -> lis
         f"{statistics.mean(float(seed['training_seconds']) for seed in found):.1f}",
         f"{statistics.mean(float(seed['prediction_seconds']) for seed in found):.2f}",
         found[0]["lines"],
-        "" if len(set(map(str, settings))) < 1 else f"most often chosen: {chosen}",
+        "" if chosen is None else f"most often chosen: {chosen}",
     ]
 
 

@@ -14,15 +14,15 @@ from peers.training import Part
 
 Form: TypeAlias = Literal["hinge", "violation", "log"]
 Inference: TypeAlias = Literal["mean-field", "exact"]
-Strength: TypeAlias = float | Literal["learn"]
-"""What a formula weighs in a layer: a number, or what is learned."""
+Strength: TypeAlias = Literal["hard", "learn", "0.3", "2", "10"]
+"""How a formula counts in a layer: hard, with a weight that is learned, or with this weight."""
 
 
-def hierarchy_rules() -> str:
+def hierarchy_rules(strength: Strength = "hard") -> str:
     """The hierarchy and the exclusions are evidence, so that two rules say it all."""
-    return """
-        hard label(C) & parent(C, P) => label(P).
-        hard !(label(C) & label(D) & apart(C, D)).
+    return f"""
+        {strength} label(C) & parent(C, P) => label(P).
+        {strength} !(label(C) & label(D) & apart(C, D)).
         closed parent. closed apart.
     """
 
@@ -33,10 +33,10 @@ def loss_hierarchy(form: Form) -> Part:
     return lambda logits, split: loss({"label": logits})
 
 
-def layer_hierarchy(inference: Inference, strength: Strength) -> tuple[rw.LogicLayer, Part]:
+def layer_hierarchy(inference: Inference, iterations: int, strength: Strength) -> tuple[rw.LogicLayer, Part]:
     """Let the labels of a sample speak to each other."""
     known = {"parent": PARENT, "apart": EXCLUSIVE}
-    layer = make_layer(hierarchy_rules(), inference, strength, evidence=known)
+    layer = rw.LogicLayer(hierarchy_rules(strength), iterations=iterations, inference=inference, evidence=known)
     return layer, lambda logits, split: layer({"label": logits})["label"]
 
 
@@ -47,13 +47,13 @@ def decoder_hierarchy() -> Part:
     return lambda logits, split: torch.as_tensor(decoder({"label": logits}, evidence=known).labels["label"])
 
 
-def bio_rules() -> str:
+def bio_rules(strength: Strength = "hard") -> str:
     """An I- tag goes on with a B- or I- tag of its type."""
     tags = ", ".join(f"'{tag}'" for tag in TAGS)
     rules = [f"predicate tag(token) in {{{tags}}}. closed next. closed start."]
     for name in TYPES:
-        rules.append(f"hard next(T, U) & tag(U) in {{'I-{name}'}} => tag(T) in {{'B-{name}', 'I-{name}'}}.")
-        rules.append(f"hard !(start(T) & tag(T) in {{'I-{name}'}}).")
+        rules.append(f"{strength} next(T, U) & tag(U) in {{'I-{name}'}} => tag(T) in {{'B-{name}', 'I-{name}'}}.")
+        rules.append(f"{strength} !(start(T) & tag(T) in {{'I-{name}'}}).")
     return "\n".join(rules)
 
 
@@ -63,9 +63,10 @@ def loss_bio(form: Form) -> Part:
     return lambda logits, split: loss({"tag": logits}, mask={"token": split.mask})
 
 
-def layer_bio(inference: Inference, strength: Strength) -> tuple[rw.LogicLayer, Part]:
+def layer_bio(inference: Inference, iterations: int, strength: Strength) -> tuple[rw.LogicLayer, Part]:
     """Let the tags of a sentence speak to each other."""
-    layer = make_layer(bio_rules(), inference, strength, evidence={"next": NEXT, "start": START})
+    known = {"next": NEXT, "start": START}
+    layer = rw.LogicLayer(bio_rules(strength), iterations=iterations, inference=inference, evidence=known)
     return layer, lambda logits, split: layer({"tag": logits}, mask={"token": split.mask})["tag"]
 
 
@@ -80,11 +81,11 @@ def decoder_bio() -> Part:
     return decode
 
 
-def graphs_rules() -> str:
+def graphs_rules(strength: Strength = "hard") -> str:
     """To be of one group is an equivalence."""
-    return """
-        hard same(X, Y) => same(Y, X).
-        hard same(X, Y) & same(Y, Z) => same(X, Z).
+    return f"""
+        {strength} same(X, Y) => same(Y, X).
+        {strength} same(X, Y) & same(Y, Z) => same(X, Z).
     """
 
 
@@ -94,9 +95,9 @@ def loss_graphs(form: Form) -> Part:
     return lambda logits, split: loss(logits.unsqueeze(-1), mask=split.mask)
 
 
-def layer_graphs(inference: Inference, strength: Strength) -> tuple[rw.LogicLayer, Part]:
+def layer_graphs(inference: Inference, iterations: int, strength: Strength) -> tuple[rw.LogicLayer, Part]:
     """Let the pairs of a graph speak to each other."""
-    layer = make_layer(graphs_rules(), inference, strength, relations=["same"])
+    layer = rw.LogicLayer(graphs_rules(strength), iterations=iterations, inference=inference, relations=["same"])
     return layer, lambda logits, split: layer(logits.unsqueeze(-1), mask=split.mask).squeeze(-1)
 
 
@@ -106,13 +107,13 @@ def decoder_graphs() -> Part:
     return lambda logits, split: torch.as_tensor(decoder(logits.unsqueeze(-1), mask=split.mask).labels[..., 0]).bool()
 
 
-def digits_rules() -> str:
+def digits_rules(strength: Strength = "hard") -> str:
     """What two digits add up to: predicates without arguments, as a sample has one pair."""
     digits, sums = (", ".join(f"'{number}'" for number in range(count)) for count in (10, 19))
     rules = [f"predicate left in {{{digits}}}. predicate right in {{{digits}}}. predicate total in {{{sums}}}."]
     for one in range(10):
         for other in range(10):
-            rules.append(f"hard left in {{'{one}'}} & right in {{'{other}'}} => total in {{'{one + other}'}}.")
+            rules.append(f"{strength} left in {{'{one}'}} & right in {{'{other}'}} => total in {{'{one + other}'}}.")
     return "\n".join(rules)
 
 
@@ -124,9 +125,9 @@ def loss_digits(form: Form) -> Part:
     )
 
 
-def layer_digits(inference: Inference, strength: Strength) -> tuple[rw.LogicLayer, Part]:
+def layer_digits(inference: Inference, iterations: int, strength: Strength) -> tuple[rw.LogicLayer, Part]:
     """Infer the sum of two digits, and compare it with the one that is known."""
-    layer = make_layer(digits_rules(), inference, strength)
+    layer = rw.LogicLayer(digits_rules(strength), iterations=iterations, inference=inference)
 
     def objective(logits: Tensor, split: Split) -> Tensor:
         given = dict(zip(SIDES, logits.unbind(1), strict=True))
@@ -137,19 +138,3 @@ def layer_digits(inference: Inference, strength: Strength) -> tuple[rw.LogicLaye
 
 
 SIDES = ("left", "right")
-
-
-def make_layer(
-    rules: str,
-    inference: Inference,
-    strength: Strength,
-    *,
-    evidence: dict[str, Tensor] | None = None,
-    relations: list[str] | None = None,
-) -> rw.LogicLayer:
-    """Make a layer whose formulas weigh ``strength``."""
-    if strength == "learn":
-        return rw.LogicLayer(
-            rules.replace("hard ", "learn "), inference=inference, evidence=evidence, relations=relations
-        )
-    return rw.LogicLayer(rules, inference=inference, hard_weight=strength, evidence=evidence, relations=relations)
