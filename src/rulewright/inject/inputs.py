@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import index
 from typing import TypeAlias
 
 import torch
@@ -117,18 +118,18 @@ class StoredEvidence(nn.Module):
     def __init__(self, space: AtomSpace, evidence: Evidence | None) -> None:
         super().__init__()
         self.names: tuple[str, ...] = tuple(evidence or ())
-        for index, (name, observation) in enumerate((evidence or {}).items()):
+        for position, (name, observation) in enumerate((evidence or {}).items()):
             if name not in space.predicates:
                 raise unknown_name("predicate", name, space.predicates)
             values, where = _split_observation(name, observation)
-            self.register_buffer(f"values_{index}", values, persistent=False)
-            self.register_buffer(f"observed_{index}", where, persistent=False)
+            self.register_buffer(f"values_{position}", values, persistent=False)
+            self.register_buffer(f"observed_{position}", where, persistent=False)
 
     def join(self, evidence: Evidence | None) -> dict[str, Observation]:
         """Return what is stored, with the evidence of a call in its place where both have a predicate."""
         joined: dict[str, Observation] = {}
-        for index, name in enumerate(self.names):
-            values, where = getattr(self, f"values_{index}"), getattr(self, f"observed_{index}")
+        for position, name in enumerate(self.names):
+            values, where = getattr(self, f"values_{position}"), getattr(self, f"observed_{position}")
             joined[name] = values if where is None else (values, where)
         return {**joined, **(evidence or {})}
 
@@ -223,7 +224,7 @@ def _plan_size(size: int) -> int:
         return size
     from torch.fx.experimental.symbolic_shapes import has_static_value
 
-    return int(size) if has_static_value(size) else NOMINAL_SIZE
+    return index(size) if has_static_value(size) else NOMINAL_SIZE
 
 
 def _split_observation(name: str, observation: Observation) -> tuple[Tensor, Tensor | None]:

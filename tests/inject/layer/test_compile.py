@@ -1,0 +1,114 @@
+"""What torch.compile and torch.export make of a layer is the layer: values and gradients, static and dynamic."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.export import Dim, export
+
+from rulewright.inject import LogicLayer
+
+RULES = """
+    predicate tag(token) in {o, begin, inside}.
+    predicate near(token, token).
+    predicate kind(token) in {a, b}.
+    closed next. closed kind.
+    learn next(T, U) & tag(U) in {inside} => tag(T) in {begin, inside}.
+    0.7 near(T, U) & near(U, V) => near(T, V).
+    0.3 near(T, U) & kind(U) in {a} => tag(T) in {o}.
+    0.2 near(T, T) & near(T, U) & T != U => tag(T) in {o}.
+"""
+
+
+def draw(batch, size, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = {
+        "tag": torch.randn(batch, size, 3, generator=generator),
+        "near": torch.randn(batch, size, size, generator=generator),
+    }
+    following = torch.rand(size, size, generator=generator) < 0.3
+    kinds = torch.randint(0, 2, (batch, size), generator=generator)
+    return logits, {"next": following, "kind": kinds}, {"token": torch.rand(batch, size, generator=generator) < 0.8}
+
+
+def run(function, layer, logits, *others):
+    """Return outputs and gradients."""
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in logits.items()}
+    output = function(leaves, *others)
+    total = sum(tensor.square().sum() for tensor in output.values())
+    gradients = torch.autograd.grad(total, [*leaves.values(), *layer.parameters()])
+    return [*output.values(), *gradients]
+
+
+def assert_same(function, layer, *inputs):
+    for found, wanted in zip(run(function, layer, *inputs), run(layer, layer, *inputs), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("dynamic", [False, True, None])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
+def test_compiled_equals_eager(backend, dynamic):
+    layer = LogicLayer(RULES, iterations=1)
+    compiled = torch.compile(layer, backend=backend, fullgraph=True, dynamic=dynamic)
+    for batch, size in ((2, 3), (3, 7), (1, 1)):  # a size that is also the number of classes
+        assert_same(compiled, layer, *draw(batch, size))
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_one_graph_serves_all_sizes(dynamic):
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    layer = LogicLayer(RULES, iterations=1)
+    compiled = torch.compile(layer, backend=counter, fullgraph=True, dynamic=dynamic)
+    for size in range(4, 9):
+        compiled(*draw(size + 1, size))
+    assert counter.frame_count == (1 if dynamic else 2)
+
+
+@pytest.mark.slow
+def test_inductor():
+    layer = LogicLayer("1.0 a(X, Y) & b(Y, Z) => a(X, Z). hard a(X, Y) => b(Y, X).", relations=["a", "b"], iterations=1)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+    for batch, size in ((2, 4), (3, 6)):
+        logits = torch.randn(batch, size, size, 2, requires_grad=True)
+        mask = torch.rand(batch, size) < 0.8
+        found, wanted = compiled(logits, mask), layer(logits, mask)
+        torch.testing.assert_close(found, wanted)
+        gradients = [torch.autograd.grad(output.square().sum(), logits)[0] for output in (found, wanted)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+def test_constants_orders_and_stored_evidence_compile():
+    layer = LogicLayer(
+        "predicate a(p, p). predicate n(num). predicate b(num). "
+        "hard a(X, ann) & a(X, Y) => a(Y, X). 1.0 a(X, X) & n(M) & n(K) & M < K => b(K).",
+        {"p": ["ann", "bob"], "num": ["1", "2", "5"]},
+        iterations=2,
+        evidence={"n": torch.tensor([True, False, True])},
+    )
+    compiled = torch.compile(layer, backend="eager", fullgraph=True, dynamic=True)
+    for batch in (2, 3):
+        assert_same(compiled, layer, {"a": torch.randn(batch, 2, 2), "b": torch.randn(batch, 3)})
+
+
+@pytest.mark.parametrize("open_size", [False, True])
+@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_export_with_open_batch_and_size(strict, open_size):
+    layer = LogicLayer(RULES, iterations=1)
+    batch, size = Dim("batch", min=1, max=4096), Dim("size", min=2, max=512) if open_size else Dim.STATIC
+    shapes = (
+        {"tag": (batch, size, Dim.STATIC), "near": (batch, size, size)},
+        {"next": (size, size), "kind": (batch, size)},
+        {"token": (batch, size)},
+    )
+    exported = export(layer, draw(2, 5), dynamic_shapes=shapes, strict=strict).module()
+    other = draw(6, 9 if open_size else 5, seed=1)
+    wanted = layer(*other)
+    for name, tensor in exported(*other).items():
+        torch.testing.assert_close(tensor, wanted[name])
