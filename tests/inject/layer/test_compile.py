@@ -97,6 +97,17 @@ def test_constants_orders_and_stored_evidence_compile():
         assert_same(compiled, layer, {"a": torch.randn(batch, 2, 2), "b": torch.randn(batch, 3)})
 
 
+def test_several_calls_in_one_graph():
+    layer = LogicLayer("0.5 r(X, Y) => r(Y, X). hard r(X, Y) & r(Y, Z) => r(X, Z).", iterations=2)
+
+    def twice(logits, mask):
+        return layer({"r": layer({"r": logits})["r"]}, mask={"entity": mask})["r"]
+
+    compiled = torch.compile(twice, backend="eager", fullgraph=True)
+    logits, mask = torch.randn(2, 4, 4), torch.rand(2, 4) < 0.8
+    torch.testing.assert_close(compiled(logits, mask), twice(logits, mask))
+
+
 @pytest.mark.parametrize("open_size", [False, True])
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_export_with_open_batch_and_size(strict, open_size):

@@ -19,9 +19,12 @@ import rulewright as rw
 from rulewright.errors import DataError, RulewrightError
 from rulewright.inject import LogicLayer
 from rulewright.logic import (
+    Comparison,
+    PredicateDeclaration,
     RuleSet,
     WeightedFormula,
     parse_formula,
+    units,
 )
 
 RULES = """
@@ -378,6 +381,41 @@ def check_against_mean_field(weighted, predicates, domains, seed, *, distinct):
 
 
 def rw_names(formula):
-    from rulewright.logic import Comparison, units
-
     return {str(unit.predicate) for unit in units(formula) if not isinstance(unit, Comparison)}
+
+
+# Propositions
+
+
+PROPOSITIONS = {
+    declaration.name: declaration
+    for declaration in (
+        PredicateDeclaration("rain", ()),
+        PredicateDeclaration("wet", ()),
+        PredicateDeclaration("sky", (), ("blue", "grey")),
+        PredicateDeclaration("open", ("t",)),
+    )
+}
+
+
+PROPOSITIONAL = [
+    "rain => wet",
+    "rain & open(X) => wet",
+    "sky in {grey} & !rain => open('2')",
+    "sky in {grey} & open(X) & open(Y) => wet",
+]
+
+
+@settings(max_examples=30)
+@given(text=st.sampled_from(PROPOSITIONAL), seed=st.integers(0, 10**6))
+def test_propositions_equal_mean_field(text, seed):
+    check_against_mean_field([(1.2, parse_formula(text))], PROPOSITIONS, {"t": ["1", "2"]}, seed, distinct=False)
+
+
+def test_propositions_in_a_batch():
+    layer = LogicLayer("2.0 rain => wet.", iterations=1)
+    logits = {"rain": torch.randn(5), "wet": torch.randn(5)}
+    out = layer(logits)
+    torch.testing.assert_close(out["wet"], logits["wet"] + 2.0 * logits["rain"].sigmoid())
+    alone = layer({name: tensor[3] for name, tensor in logits.items()})
+    torch.testing.assert_close(out["rain"][3], alone["rain"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
 from typing import Literal, TypeAlias
@@ -28,6 +28,9 @@ or of hard ones."""
 
 ORDERS = ("<", "<=", ">", ">=")
 """The comparisons that are tensors; equality is a matter of variables."""
+
+KEPT_PLANS = 256
+"""How many plans are kept for sizes that may come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,29 +345,27 @@ class Plan:
         return "\n".join([*lines, f"{sizes}: {self.groundings:,} groundings, {cost}"])
 
 
-@dataclass(frozen=True)
 class Planner:
-    """The plans of a grounding, each made once.
+    """The plans of a grounding, each made once; of many the latest are kept.
 
     ``optimize`` contracts in a good order and ``share`` computes equal parts once; without them is for comparison.
     """
 
-    grounding: Grounding
-    optimize: bool = True
-    share: bool = True
-    _plans: dict[tuple[InputShape, Purpose], Plan] = field(default_factory=dict, init=False)
+    def __init__(self, grounding: Grounding, *, optimize: bool = True, share: bool = True) -> None:
+        self.grounding, self.optimize, self.share = grounding, optimize, share
+        self._names: dict[tuple[InputShape, Purpose], str] = {}  # of the attributes that hold plans
+        self._made = 0
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out the plans: a copy makes its own."""
-        return Planner, (self.grounding, self.optimize, self.share)
+        own = {"grounding": self.grounding, "optimize": self.optimize, "share": self.share}
+        return {**own, "_names": {}, "_made": 0}
 
     def plan(self, shape: InputShape, purpose: Purpose = "messages") -> Plan:
         """Return the plan for a shape; closed predicates are observed."""
-        observed = shape.observed | self.grounding.closed
-        shape = InputShape(shape.sizes, shape.batched, shape.batched_masks, observed)
-        names = (shape.batched, shape.batched_masks, shape.observed)
-        self._make(shape.sizes, *(tuple(sorted(group)) for group in names), purpose)
-        return self._plans[shape, purpose]
+        groups = (shape.batched, shape.batched_masks, shape.observed | self.grounding.closed)
+        plan: Plan = getattr(self, self._make(shape.sizes, *(tuple(sorted(group)) for group in groups), purpose))
+        return plan
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _make(
@@ -374,13 +375,20 @@ class Planner:
         batched_masks: tuple[str, ...],
         observed: tuple[str, ...],
         purpose: Purpose,
-    ) -> bool:
-        """Plan once, apart from what torch.compile traces; it can only hand over plain values."""
+    ) -> str:
+        """Plan once, and return the name of the attribute that has the plan.
+
+        torch.compile calls this while it traces and takes the result as a constant, which must be a plain value; it
+        sees attributes that were set meanwhile, but no new keys of a dictionary.
+        """
         shape = InputShape(sizes, frozenset(batched), frozenset(batched_masks), frozenset(observed))
-        if (shape, purpose) in self._plans:
-            return False
-        self._plans[shape, purpose] = Plan(self.grounding, shape, purpose, optimize=self.optimize, share=self.share)
-        return True
+        if (shape, purpose) not in self._names:
+            if len(self._names) >= KEPT_PLANS:
+                delattr(self, self._names.pop(next(iter(self._names))))
+            self._made += 1
+            self._names[shape, purpose] = name = f"plan_{self._made}"
+            setattr(self, name, Plan(self.grounding, shape, purpose, optimize=self.optimize, share=self.share))
+        return self._names[shape, purpose]
 
 
 def false_probability(probabilities: Tensor, classes: frozenset[int], declared_classes: Sequence[str] | None) -> Tensor:

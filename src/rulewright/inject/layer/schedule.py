@@ -198,12 +198,11 @@ class _Choice:
         """Return how many groundings the labels break that are kept."""
         return round(float(self._fewest.sum()))
 
-    @torch.no_grad()
     def _count_broken(self, logits: Mapping[str, Tensor]) -> Tensor:
         """Return how many groundings of hard formulas the most probable labels break, in each row of the batch."""
         inputs, labels = self._inputs, {}
         for name in self._grounding.used & set(logits):
-            given, observed = logits[name], inputs.observed.get(name)
+            given, observed = logits[name].detach(), inputs.observed.get(name)
             has_classes = self._grounding.predicates[name].classes is not None
             is_true = given > 0
             if has_classes:
