@@ -426,6 +426,29 @@ def test_the_plan_says_what_it_costs_and_refuses_what_does_not_fit():
         layer({"r": torch.zeros(600, 600)})
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_to_machine_code_it_gives_the_same_values_and_gradients(dynamic):
+    rules = rw.parse_rules("""
+        predicate label(token) in {a, b, c}.
+        closed next.
+        1.5 label(X) in {a} & next(X, Y) => label(Y) in {b}.
+        0.5 next(X, Y) & p(X) => p(Y).
+    """)
+    layer = LogicLayer(rules)
+    compiled = torch.compile(layer, dynamic=dynamic)
+    generator = torch.Generator().manual_seed(0)
+    for size in (4, 6):
+        label = torch.randn(2, size, 3, generator=generator, requires_grad=True)
+        logits = {"label": label, "p": torch.randn(2, size, generator=generator)}
+        evidence = {"next": torch.rand(size, size, generator=generator) > 0.5}
+        results = [module(logits, evidence) for module in (layer, compiled)]
+        for name in logits:
+            torch.testing.assert_close(results[1][name], results[0][name], atol=1e-4, rtol=1e-4)
+        slopes = [torch.autograd.grad(sum(t.square().sum() for t in result.values()), label)[0] for result in results]
+        torch.testing.assert_close(slopes[1], slopes[0], atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -126,7 +126,11 @@ class Weights(nn.Module):
         fixed = self._fixed[statement_index]
         if fixed is not None:
             factor = fixed * coefficient
-            return term * factor if total is None else torch.add(total, term, alpha=factor)
+            if total is None:
+                return term * factor
+            if torch.compiler.is_compiling():  # Inductor of torch 2.13 loses alpha where it fuses a product of matrices
+                return total + term * factor
+            return torch.add(total, term, alpha=factor)
         assert self.learned is not None
         weight = self.learned[self._positions[statement_index]].to(term.dtype) * coefficient
         return term * weight if total is None else torch.addcmul(total, term, weight)
