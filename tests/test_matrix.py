@@ -209,16 +209,17 @@ def test_the_matrix_on_real_documents(learner):
     )
 
 
-def test_rules_with_unary_predicates_are_refused_by_loss_and_decoder():
+def test_rules_with_unary_predicates_need_logits_by_predicate():
     kb = family(30, seed=1).kb
     rules = parse_rules("0.9 :: mother_of(X, Y) :- parent_of(X, Y), female(X).")
     for use in (ConsistencyLoss, RuleDecoder):
-        with pytest.raises(DataError, match="takes relations between two entities, and female"):
+        with pytest.raises(RulewrightError, match="unknown relation 'female'"):
             use(rules, relations=relations_of(kb))
     logits = {name: torch.full((3, 3), -9.0) for name in ("mother_of", "parent_of")}
     logits["parent_of"][0, 1] = 9.0
     logits["mother_of"][0, 1] = 0.0
     assert LogicLayer(rules, iterations=1)({**logits, "female": torch.full((3,), 9.0)})["mother_of"][0, 1] > 0.9
+    assert RuleDecoder(rules)({**logits, "female": torch.full((3,), 9.0)}).labels["mother_of"][0, 1]
     assert len(apply(rules, kb)) == len(apply(rules, kb, max_rounds=None))
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from rulewright.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from rulewright.inject.atoms.decoder import Change as Change
-    from rulewright.inject.atoms.decoder import Decoded as Decoded
+    from rulewright.inject.atoms.decoded import Change as Change
+    from rulewright.inject.atoms.decoded import Decoded as Decoded
     from rulewright.inject.atoms.decoder import RuleDecoder as RuleDecoder
     from rulewright.inject.atoms.loss import ConsistencyLoss as ConsistencyLoss
     from rulewright.inject.atoms.reports import ErrorTypes as ErrorTypes
@@ -34,7 +34,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "layer.layer": "LogicLayer SLrelax",
         "layer.plan": "Plan",
         "layer.schedule": "Convergence",
-        "atoms.decoder": "Change Decoded RuleDecoder",
+        "atoms.decoded": "Change Decoded",
+        "atoms.decoder": "RuleDecoder",
         "atoms.loss": "ConsistencyLoss",
         "atoms.reports": "ErrorTypes error_types",
     },

@@ -73,10 +73,10 @@ def exhaustive(
 def forces(change: Change, labels: np.ndarray, relations: Sequence[str]) -> bool:
     """Tell whether undoing the change alone would violate its rule at its grounding."""
     undone = labels.copy()
-    undone[change.head, change.tail, relations.index(change.relation)] = change.before
+    undone[(*change.args, relations.index(change.predicate))] = change.before
     at = dict(change.grounding)
     names = sorted(at)
-    atom = (change.relation, change.head, change.tail)
+    atom = (change.predicate, *change.args)
 
     def holds(other: tuple[str, int, int]) -> bool:
         return bool(undone[other[1], other[2], relations.index(other[0])])

@@ -84,8 +84,9 @@ def test_exact_equals_the_full_program(rules, seed, size, shift):
     for found in (one, other):
         assert found.objective == pytest.approx(plain_objective(logits, found.labels, [1.0] * 3), rel=1e-12)
         for change in found.changes:
-            assert bool(found.labels[change.head, change.tail, RELATIONS.index(change.relation)]) == change.after
-            assert bool(found.before[change.head, change.tail, RELATIONS.index(change.relation)]) == change.before
+            place = (*change.args, RELATIONS.index(change.predicate))
+            assert bool(found.labels[place]) == change.after
+            assert bool(found.before[place]) == change.before
             assert forces(change, found.labels, RELATIONS)
         assert len(found.changes) == (found.before != found.labels).sum()
 
@@ -123,7 +124,7 @@ def test_without_rules_it_is_thresholding(size, seed, threshold):
     expected = 1 / (1 + np.exp(-logits)) > threshold
     expected[range(size), range(size)] = False
     for method in ("exact", "simplified", "full"):
-        found = RuleDecoder([], relations=RELATIONS, method=method)(logits, threshold)
+        found = RuleDecoder([], relations=RELATIONS, method=method)(logits, threshold=threshold)
         assert np.array_equal(found.labels, expected)
         assert found.optimal and found.rounds == found.constraints == 0 and not found.changes
 
@@ -198,7 +199,7 @@ def test_adaptive_thresholds_are_margins():
 def test_tensors_of_any_precision_are_taken():
     logits = torch.randn(4, 4, 3, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
     decoder = RuleDecoder(FAMILY, relations=NAMES)
-    found = decoder(logits, torch.tensor(0.5))
+    found = decoder(logits, threshold=torch.tensor(0.5))
     assert np.array_equal(found.labels, decoder(logits.detach().double().numpy()).labels)
 
 
@@ -222,8 +223,8 @@ def test_a_limit_of_labels_is_kept_and_explained():
     found = RuleDecoder(rules, relations=RELATIONS, max_labels_per_pair=2)(logits)
     assert found.facts() == [(0, "a", 1), (0, "b", 1)]
     added, removed = found.changes
-    assert (added.relation, added.after, str(added.rule)) == ("b", True, "b(X, Y) :- a(X, Y).")
-    assert (removed.relation, removed.after, removed.rule) == ("c", False, None)
+    assert (added.predicate, added.after, str(added.rule)) == ("b", True, "b(X, Y) :- a(X, Y).")
+    assert (removed.predicate, removed.after, removed.rule) == ("c", False, None)
     assert "limit of labels" in str(removed)
 
 
@@ -309,7 +310,7 @@ def test_wrong_options(options, message):
 @pytest.mark.parametrize(
     ("logits", "options", "message"),
     [
-        (np.zeros((3, 3)), {}, r"logits must have shape \[n, n, 3\], got \[3, 3\]"),
+        (np.zeros((3, 3)), {}, r"logits must have shape \[B, n, n, 3\], got \[3, 3\]"),
         (np.zeros((3, 2, 3)), {}, r"got \[3, 2, 3\]"),
         ("abc", {}, "logits must be an array of numbers, got str"),
         (np.zeros((3, 3, 3)), {"threshold": 1.0}, "threshold must be a probability between 0 and 1, got 1.0"),
@@ -333,7 +334,7 @@ def same(one, other):
         return False
     return all(
         getattr(one, name) == getattr(other, name)
-        for name in ("objective", "optimal", "rounds", "constraints", "violations", "changes", "relations")
+        for name in ("objective", "optimal", "rounds", "constraints", "violations", "changes", "relations", "solver")
     )
 
 

@@ -6,14 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inject.atoms.plain_pairs import RELATIONS, any_rules, plain_groundings
 
+from rulewright.inject.atom_space import AtomSpace
 from rulewright.inject.atoms import joins as joins_module
-from rulewright.inject.atoms.clauses import read_pair_clauses
-from rulewright.inject.atoms.joins import ClauseJoins
+from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.joins import ClauseJoins, GroundingFinder
+from rulewright.inject.atoms.layout import AtomChannels, AtomLayout
 from rulewright.logic import parse_rules
 
 
-def joins_for(rules):
-    return ClauseJoins(read_pair_clauses(rules, RELATIONS, reader="RuleDecoder"))
+def finder_for(rules, size):
+    space = AtomSpace(rules, relations=RELATIONS)
+    layout = AtomLayout(AtomChannels(space, RELATIONS), 1, {"entity": size})
+    return GroundingFinder(ClauseJoins(read_clauses(space, reader="RuleDecoder"), layout.channels), layout)
 
 
 def atoms(positions, size):
@@ -49,20 +53,20 @@ def expected(labels, rules, size, *, violated):
 def test_groundings_equal_the_definition(rules, size, density, seed):
     labels = np.random.default_rng(seed).random((size, size, len(RELATIONS))) < density
     labels[range(size), range(size)] = False
-    joins = joins_for(rules)
-    assert as_sets(joins.find_violated(labels), size) == expected(labels, rules, size, violated=True)
-    assert as_sets(joins.find_holding(labels), size) == expected(labels, rules, size, violated=False)
-    assert (joins.count_violations(labels) == 0) == (not expected(labels, rules, size, violated=True))
+    finder, flat = finder_for(rules, size), labels.reshape(-1)
+    assert as_sets(finder.find_violated(flat), size) == expected(labels, rules, size, violated=True)
+    assert as_sets(finder.find_holding(flat), size) == expected(labels, rules, size, violated=False)
+    assert (finder.count_violations(flat) == 0) == (not expected(labels, rules, size, violated=True))
 
 
 def test_large_steps_are_split(monkeypatch):
     rules = parse_rules("c(X, Y) :- a(X, Z), b(Z, Y). hard a(X, Y) => b(X, Z) | b(Y, W).")
     labels = np.random.default_rng(0).random((6, 6, 3)) < 0.6
     labels[range(6), range(6)] = False
-    whole = as_sets(joins_for(rules).find_violated(labels), 6)
+    whole = as_sets(finder_for(rules, 6).find_violated(labels.reshape(-1)), 6)
     monkeypatch.setattr(joins_module, "MOST_ROWS", 3)
-    assert as_sets(joins_for(rules).find_violated(labels), 6) == whole
-    assert max(len(part) for part in joins_for(rules).find_violated(labels)) <= 18
+    assert as_sets(finder_for(rules, 6).find_violated(labels.reshape(-1)), 6) == whole
+    assert max(len(part) for part in finder_for(rules, 6).find_violated(labels.reshape(-1))) <= 18
 
 
 @pytest.mark.parametrize("limit", [1, 5])
@@ -70,14 +74,17 @@ def test_a_limit_is_kept(limit):
     labels = np.ones((5, 5, 3), dtype=bool)
     labels[range(5), range(5)] = False
     labels[..., 2] = False
-    joins = joins_for(parse_rules("c(X, Y) :- a(X, Z), b(Z, Y). c(X, Y) :- a(X, Y). c(X, Y) :- b(X, Y)."))
-    assert sum(map(len, joins.find_violated(labels, limit=limit))) == limit < joins.count_violations(labels)
+    finder = finder_for(parse_rules("c(X, Y) :- a(X, Z), b(Z, Y). c(X, Y) :- a(X, Y). c(X, Y) :- b(X, Y)."), 5)
+    flat = labels.reshape(-1)
+    assert sum(map(len, finder.find_violated(flat, limit=limit))) == limit < finder.count_violations(flat)
 
 
 def test_entities_are_in_the_order_of_the_variables():
     labels = np.zeros((3, 3, 3), dtype=bool)
     labels[2, 0, 0] = labels[0, 1, 1] = True
-    joins = joins_for(parse_rules("c(X, Z) :- b(Y, Z), a(X, Y)."))
-    (found,) = joins.find_violated(labels)
-    (clause,) = joins.clauses
-    assert dict(zip(clause.variables, found.entities[0].tolist(), strict=True)) == {"X": 2, "Y": 0, "Z": 1}
+    finder = finder_for(parse_rules("c(X, Z) :- b(Y, Z), a(X, Y)."), 3)
+    (found,) = finder.find_violated(labels.reshape(-1))
+    (clause,) = finder.joins.clauses
+    row, *entities = finder.joins.read_values(0, found.entities[0].tolist())
+    assert row == 0
+    assert dict(zip(clause.variables, entities, strict=True)) == {"X": 2, "Y": 0, "Z": 1}

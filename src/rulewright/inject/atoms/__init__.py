@@ -1,10 +1,13 @@
-"""Rules over the relations of entity pairs, such as those of a document, in the order data flows.
+"""Rules over labels of atoms of any shape, such as the relations of a document or tags, in the order data flows.
 
-- ``clauses``: rules and hard formulas, read as clauses over relations by index
+- ``clauses``: rules and hard formulas, read as clauses over atoms by index
 - ``loss``: `ConsistencyLoss`, how far predicted relations break the clauses, for training
+- ``layout``: where the labels of all atoms of a batch stand in one vector
 - ``joins``: the groundings of clauses in a labelling
 - ``zero_one``: zero-one programs that grow by constraints, solved part by part
 - ``inference``: the best labels that break no clause: exact, simplified or fully written, and repaired at a time limit
-- ``decoder``: `RuleDecoder`, from logits to `Decoded` labels, each `Change` with the rule that forced it
+- ``forest``: the same by dynamic programming where atoms make chains or trees
+- ``decoded``: `Decoded` labels, each `Change` with the rule that forced it
+- ``decoder``: `RuleDecoder`, from logits to these
 - ``reports``: what a decoder or a layer changed, as values and as a file for the explorer; errors that were repaired
 """

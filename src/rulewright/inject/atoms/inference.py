@@ -1,21 +1,23 @@
-"""Global inference over the labels of one document: exactly by lazy constraints, simplified, or fully written out."""
+"""Global inference over the labels of a batch: exactly by lazy constraints, simplified, or fully written out."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
 
 import numpy as np
 from scipy import sparse
 
+from rulewright.data.index import range_bounds
 from rulewright.errors import MemoryLimitError
-from rulewright.inject.atoms.clauses import PairClause
-from rulewright.inject.atoms.joins import ClauseJoins, Groundings, Labels
+from rulewright.inject.atom_space import ENTITY
+from rulewright.inject.atoms.clauses import AtomClause
+from rulewright.inject.atoms.joins import ClauseJoins, GroundingFinder, Groundings
+from rulewright.inject.atoms.layout import AtomLayout, Choices, Floats, Labels
 from rulewright.inject.atoms.zero_one import (
-    Floats,
     GrowingProgram,
     InfeasibleError,
     OutOfTimeError,
@@ -32,37 +34,75 @@ LARGEST_FULL_PROGRAM = 20_000_000
 
 @dataclass(frozen=True)
 class LabelProblem:
-    """What is to be decided: ``gain[n, n, R]`` is what label 1 costs more than label 0; outside ``free`` it is 0."""
+    """What is to be decided, all flat as the layout says.
 
-    joins: ClauseJoins
+    Attributes:
+        finder: the clauses, and how their groundings are found.
+        gain: what a label costs more when it is on than when it is off; of classes only the differences matter.
+        free: which labels are decided.
+        fixed: the others that are on.
+        limit: at most so many labels of a pair of entities, the arguments of the first block.
+        deadline: when the search ends.
+        patience: how many seconds a repair may look for cheap flips after that.
+    """
+
+    finder: GroundingFinder
     gain: Floats
     free: Labels
+    fixed: Labels
     limit: int | None
     deadline: float | None
-    patience: float = 0.0  # how many seconds a repair may look for cheap flips
+    patience: float = 0.0
+
+    @property
+    def layout(self) -> AtomLayout:
+        """Where the labels stand."""
+        return self.finder.layout
+
+    @cached_property
+    def choices(self) -> Choices | None:
+        """Which labels are classes of one atom."""
+        return self.layout.find_choices()
+
+    @cached_property
+    def start(self) -> Labels:
+        """The best labels where no clause ties them together."""
+        return choose_labels(self.layout, self.gain, self.free, self.fixed)
 
     def start_program(self) -> GrowingProgram:
-        """Return the program without constraints; its labels are the best where nothing ties them together."""
-        return GrowingProgram(self.gain.reshape(-1), self.free.reshape(-1), self.deadline)
-
-    def shape_labels(self, labels: Labels) -> Labels:
-        """Return a flat labelling as [n, n, R]."""
-        return labels.reshape(self.gain.shape)
+        """Return the program without constraints."""
+        return GrowingProgram(self.gain, self.free, self.deadline, start=self.start, choices=self.choices)
 
     def find_broken(self, labels: Labels) -> Iterator[ZeroOneConstraint]:
         """Yield constraints that a flat labelling breaks: none exactly when it breaks none."""
-        for groundings in self.joins.find_violated(self.shape_labels(labels), limit=MOST_PER_ROUND):
-            yield from write_constraints(groundings)
+        for groundings in self.finder.find_violated(labels, limit=MOST_PER_ROUND):
+            yield from write_constraints(groundings, self.finder.joins)
         yield from self.find_over_limit(labels)
 
     def find_over_limit(self, labels: Labels) -> Iterator[ZeroOneConstraint]:
         """Yield the limit of labels for every pair that has more."""
         if self.limit is None:
             return
-        size, _, relations = self.gain.shape
-        for head, tail in np.argwhere(self.shape_labels(labels).sum(2) > self.limit).tolist():
-            first = (head * size + tail) * relations
-            yield ZeroOneConstraint(tuple(range(first, first + relations)), (), self.limit, -1, (head, tail))
+        pairs = self.layout.block_of(labels, 0)
+        width = pairs.shape[-1]
+        for row, head, tail in np.argwhere(pairs.sum(-1) > self.limit).tolist():
+            first = int(np.ravel_multi_index((row, head, tail, 0), pairs.shape))
+            yield ZeroOneConstraint(tuple(range(first, first + width)), (), self.limit, -1, (row, head, tail))
+
+
+def choose_labels(layout: AtomLayout, cost: Floats, free: Labels, fixed: Labels) -> Labels:
+    """Return the labels that cost less on than off, and the cheapest class of each atom that has several.
+
+    Ties go to off and to the first class; labels outside ``free`` are as ``fixed`` says.
+    """
+    labels = (cost < 0) & free
+    for block in layout.channels.blocks if layout.channels.has_classes else ():
+        for name in block.names:
+            if layout.channels[name].has_classes:
+                best = layout.predicate_of(cost, name).argmin(-1)[..., None]
+                one_hot = best == np.arange(layout.channels[name].width)
+                layout.predicate_of(labels, name)[...] = one_hot & layout.predicate_of(free, name)
+    return np.asarray(labels | fixed)
 
 
 @dataclass(frozen=True)
@@ -88,11 +128,11 @@ def solve_exact(problem: LabelProblem) -> Solution:
 def solve_simplified(problem: LabelProblem, silver: Labels) -> Solution:
     """Solve once with the groundings whose bodies hold among the thresholded labels (Algorithm 2 of the MILR paper)."""
     program = problem.start_program()
-    for groundings in problem.joins.find_holding(silver):
-        program.add(write_constraints(groundings))
+    for groundings in problem.finder.find_holding(silver):
+        program.add(write_constraints(groundings, problem.finder.joins))
     solution = _solve_in_rounds(problem, program, problem.find_over_limit, rounds=1 if program.constraints else 0)
     # Its constraints are some of all: where the others hold too, nothing that violates none can cost less.
-    violated = problem.joins.find_violated(problem.shape_labels(solution.labels), limit=1)
+    violated = problem.finder.find_violated(solution.labels, limit=1)
     return replace(solution, is_optimal=solution.is_optimal and next(violated, None) is None)
 
 
@@ -119,72 +159,87 @@ def _repair(problem: LabelProblem, labels: Labels, rounds: int, constraints: lis
 
 def solve_full(problem: LabelProblem) -> Solution:
     """Write out all variables and all constraints, and solve once."""
-    size, _, relations = problem.gain.shape
-    clauses = problem.joins.clauses
-    groundings_of = [math.perm(size, len(clause.variables)) for clause in clauses]
-    atoms_of = [len(clause.body) + len(clause.heads) for clause in clauses]
-    if sum(map(math.prod, zip(groundings_of, atoms_of, strict=True))) > LARGEST_FULL_PROGRAM:
+    layout, joins = problem.layout, problem.finder.joins
+    groundings_of = [count_assignments(clause, layout) for clause in joins.clauses]
+    atoms_of = [len(clause.atoms) for clause in joins.clauses]
+    if sum(map(prod, zip(groundings_of, atoms_of, strict=True))) > LARGEST_FULL_PROGRAM:
+        sizes = ", ".join(
+            f"{size} entities{'' if type_name == ENTITY else f' of type {type_name}'}"
+            for type_name, size in layout.sizes.items()
+        )
         raise MemoryLimitError(
-            f"method='full' would write {sum(groundings_of):,} constraints for {size} entities; "
+            f"method='full' would write {sum(groundings_of):,} constraints for {sizes}; "
             "method='exact' finds the same optimum with those that are broken"
         )
-    blocks = [_write_clause(clause, size, relations) for clause in clauses]
+    everything = GroundingFinder(ClauseJoins(joins.clauses, joins.channels, joined=()), layout, problem.finder.exists)
+    blocks = [_write_rows(groundings, layout.size) for groundings in everything.find_holding(problem.start)]
     if problem.limit is not None:
-        pairs = sparse.kron(sparse.eye_array(size * size), np.ones((1, relations)))
-        blocks.append((pairs, np.full(size * size, float(problem.limit))))
+        width = layout.channels.blocks[0].width
+        count = prod(layout.shapes[0][:-1])
+        pairs = sparse.csr_array(
+            (np.ones(count * width), np.arange(count * width), range_bounds([width] * count)), (count, layout.size)
+        )
+        blocks.append((pairs, np.full(count, float(problem.limit))))
     blocks = [(rows, bounds) for rows, bounds in blocks if len(bounds)]
     if not blocks:
         return solve_exact(problem)
     rows = sparse.csr_array(sparse.vstack([rows for rows, _ in blocks]))
     bounds = np.concatenate([bounds for _, bounds in blocks])
-    start = problem.start_program().labels
+    lower = problem.fixed.astype(np.float64)
+    fixed = (lower, np.maximum(lower, problem.free))
     try:
-        upper = problem.free.reshape(-1).astype(np.float64)
-        labels = solve_program(problem.gain.reshape(-1), rows, bounds, problem.deadline, upper=upper)
+        labels = solve_program(problem.gain, rows, bounds, problem.deadline, fixed=fixed, choices=problem.choices)
     except OutOfTimeError as error:
-        return _repair(problem, start if error.labels is None else error.labels, 0, [])
+        return _repair(problem, problem.start if error.labels is None else error.labels, 0, [])
     except InfeasibleError:
         solve_exact(problem)  # which finds the conflict and names it
         raise
     # A grounding that forces a label has its body among the labels before and after.
-    holding = problem.joins.find_holding(problem.shape_labels(labels | start))
-    constraints = [constraint for groundings in holding for constraint in write_constraints(groundings)]
+    holding = problem.finder.find_holding(labels | problem.start)
+    constraints = [constraint for groundings in holding for constraint in write_constraints(groundings, joins)]
     return Solution(labels, True, 1, len(bounds), constraints)
 
 
-def _write_clause(clause: PairClause, size: int, relations: int) -> tuple[sparse.csr_array, Floats]:
-    """Write one clause for all assignments of distinct entities."""
-    grid = np.indices((size,) * len(clause.variables)).reshape(len(clause.variables), -1)
-    for one, other in itertools.combinations(range(len(clause.variables)), 2):
-        grid = grid[:, grid[one] != grid[other]]
-    atoms, count = [*clause.body, *clause.heads], grid.shape[1]
-    signs = [1.0] * len(clause.body) + [-1.0] * len(clause.heads)
-    columns = [(grid[atom.first] * size + grid[atom.second]) * relations + atom.relation for atom in atoms]
-    row_bounds = np.arange(count + 1, dtype=np.int64) * len(atoms)
+def count_assignments(clause: AtomClause, layout: AtomLayout) -> int:
+    """Return for how many assignments a clause is asked in a batch, at most; entities that are apart count once."""
+    counts = [layout.rows]
+    for variable, type_name in enumerate(clause.types):
+        apart = sum(1 for one, other in clause.apart if other == variable and 0 <= one < variable)
+        counts.append(max(0, layout.sizes[type_name] - apart))
+    return prod(counts)
+
+
+def _write_rows(groundings: Groundings, size: int) -> tuple[sparse.csr_array, Floats]:
+    """Write groundings as rows of a program."""
+    labels = np.concatenate([groundings.bodies, groundings.heads], axis=1)
+    signs = np.repeat([1.0, -1.0], [groundings.bodies.shape[1], groundings.heads.shape[1]])
+    present = labels >= 0
     rows = sparse.csr_array(
-        (np.tile(signs, count), np.stack(columns, axis=1).reshape(-1), row_bounds),
-        shape=(count, size * size * relations),
+        (np.broadcast_to(signs, labels.shape)[present], labels[present], range_bounds(present.sum(1))),
+        shape=(len(labels), size),
     )
-    return rows, np.full(count, len(clause.body) - 1.0)
+    rows.sum_duplicates()  # an atom may be there twice, also in body and heads
+    return rows, (groundings.bodies >= 0).sum(1) - 1.0
 
 
-def write_constraints(groundings: Groundings) -> Iterator[ZeroOneConstraint]:
+def write_constraints(groundings: Groundings, joins: ClauseJoins) -> Iterator[ZeroOneConstraint]:
     """Write groundings as constraints: not all of the body, or one of the heads."""
     columns = (groundings.clauses, groundings.entities, groundings.bodies, groundings.heads)
     for clause_index, entities, body, heads in zip(*(column.tolist() for column in columns), strict=True):
-        plus = tuple(atom for atom in body if atom >= 0)
-        minus = tuple(atom for atom in heads if atom >= 0)
-        yield ZeroOneConstraint(plus, minus, len(plus) - 1, clause_index, tuple(entities))
+        plus = tuple(dict.fromkeys(atom for atom in body if atom >= 0))
+        minus = tuple(dict.fromkeys(atom for atom in heads if atom >= 0))
+        yield ZeroOneConstraint(plus, minus, len(plus) - 1, clause_index, joins.read_values(clause_index, entities))
 
 
 def repair_labels(
     problem: LabelProblem, labels: Labels, *, patience: float
 ) -> tuple[Labels, dict[int, ZeroOneConstraint]]:
-    """Return a flat labelling near the given one that violates nothing, and for each atom why it was set.
+    """Return a flat labelling near the given one that violates nothing, and for each label why it was set.
 
-    For ``patience`` seconds every violation is repaired by the cheapest flip, of a head to 1 or of a body atom to 0,
-    and no atom is flipped twice. After that, labels are only taken away, many at a time. Without unconditional
-    clauses this always ends well; with them, any labelling that satisfies them is the last resort.
+    For ``patience`` seconds every violation is repaired by the cheapest flip, of a head to on or of a body atom to off
+    or to another class, and no atom is changed twice. After that, labels are only taken away, many at a time. Without
+    classes, evidence and unconditional clauses this always ends well; with them, any labelling that satisfies them is
+    the last resort.
     """
     reasons: dict[int, ZeroOneConstraint] = {}
     labels = labels.copy()
@@ -197,43 +252,87 @@ def repair_labels(
 def _flip_cheapest(
     problem: LabelProblem, labels: Labels, reasons: dict[int, ZeroOneConstraint], deadline: float
 ) -> bool:
-    """Flip atom after atom; return whether nothing is violated in the end."""
-    gain, free = problem.gain.reshape(-1), problem.free.reshape(-1)
+    """Change atom after atom; return whether nothing is violated in the end."""
     while time.monotonic() < deadline:
         broken = list(problem.find_broken(labels))
         if not broken:
             return True
         for constraint in broken:
             while constraint.excess(labels) > 0:
-                choices = [(-gain[atom], atom) for atom in constraint.plus if labels[atom] and atom not in reasons]
-                choices += [(gain[atom], atom) for atom in constraint.minus if free[atom] and atom not in reasons]
-                if not choices:
+                flips = [
+                    flip for flip in _list_flips(problem, labels, constraint) if reasons.keys().isdisjoint(flip[1])
+                ]
+                if not flips:
                     return False
-                _, atom = min(choices)
-                labels[atom] = not labels[atom]
-                reasons[atom] = constraint
+                for atom in min(flips)[1]:
+                    labels[atom] = not labels[atom]
+                    reasons[atom] = constraint
     return False
 
 
+def _list_flips(
+    problem: LabelProblem, labels: Labels, constraint: ZeroOneConstraint
+) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Yield what may be changed for a broken constraint: the cost, and the labels that change.
+
+    An atom that has classes takes one that the constraint does not forbid.
+    """
+    gain, free, choices = problem.gain, problem.free, problem.choices
+
+    def is_class(atom: int) -> bool:
+        return choices is not None and bool(choices.width[atom] > 1)
+
+    for atom in constraint.plus:
+        if not (labels[atom] and free[atom]):
+            continue
+        if not is_class(atom):
+            yield -gain[atom], (atom,)
+            continue
+        assert choices is not None
+        others = [(gain[other] - gain[atom], other) for other in choices.members(atom) if other not in constraint.plus]
+        if others:
+            cost, other = min(others)
+            yield cost, (atom, other)
+    for atom in constraint.minus:
+        if labels[atom] or not free[atom]:
+            continue
+        if not is_class(atom):
+            yield gain[atom], (atom,)
+            continue
+        assert choices is not None
+        now = next(other for other in choices.members(atom) if labels[other])
+        yield gain[atom] - gain[now], (atom, now)
+
+
 def _take_away(problem: LabelProblem, labels: Labels, reasons: dict[int, ZeroOneConstraint]) -> bool:
-    """Take the cheapest body atom of every violated grounding away, until none is left; False where one has no body."""
-    gain = problem.gain.reshape(-1)
+    """Take the cheapest body atom of every violated grounding away, until none is left.
+
+    False where one has no body that can be taken away, as where atoms have classes.
+    """
+    if problem.choices is not None:
+        return False
+    gain = np.where(problem.free, problem.gain, -np.inf)
     while True:
         before = labels.copy()  # the joins look at this one while labels change
-        for groundings in problem.joins.find_violated(problem.shape_labels(before)):
+        for groundings in problem.finder.find_violated(before):
             groundings = groundings.select(groundings.is_violated(labels))
             if not len(groundings):
                 continue
             if groundings.bodies.shape[1] == 0:
                 return False
             cost = np.where(groundings.bodies >= 0, -gain[groundings.bodies], np.inf)
+            if np.any(np.isinf(cost.min(1))):
+                return False
             atoms = np.take_along_axis(groundings.bodies, cost.argmin(1)[:, None], axis=1)[:, 0]
             labels[atoms] = False
             atoms, rows = np.unique(atoms, return_index=True)
-            for atom, constraint in zip(atoms.tolist(), write_constraints(groundings.select(rows)), strict=True):
+            constraints = write_constraints(groundings.select(rows), problem.finder.joins)
+            for atom, constraint in zip(atoms.tolist(), constraints, strict=True):
                 reasons.setdefault(atom, constraint)
         for constraint in problem.find_over_limit(labels):
             on = sorted((atom for atom in constraint.plus if labels[atom]), key=lambda atom: gain[atom])
+            if not all(problem.free[on[constraint.bound :]]):
+                return False
             labels[on[constraint.bound :]] = False
         if np.array_equal(labels, before):
             return True

@@ -21,15 +21,18 @@ import numpy as np
 
 from rulewright.errors import DataError
 from rulewright.files import write_text
-from rulewright.inject.atoms.clauses import read_pair_clauses
-from rulewright.inject.atoms.joins import ClauseJoins, Labels
+from rulewright.inject.atom_space import ENTITY, AtomSpace
+from rulewright.inject.atoms.clauses import AtomClause, read_clauses
+from rulewright.inject.atoms.decoded import name_entities, write_atom
+from rulewright.inject.atoms.joins import ClauseJoins, GroundingFinder
+from rulewright.inject.atoms.layout import AtomChannels, AtomLayout, Labels
 from rulewright.io.json_shape import Json, dump_records, load
 from rulewright.logic import RuleSource, quote
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rulewright.inject.atoms.decoder import Change, Decoded
+    from rulewright.inject.atoms.decoded import Change, Decoded, EntityNames
     from rulewright.inject.layer.layer import LogicLayer
 
 
@@ -56,7 +59,7 @@ class ReportedChange:
     @property
     def atom(self) -> str:
         """The atom in the rule language."""
-        text = f"{quote(self.predicate)}({', '.join(map(quote, self.args))})"
+        text = write_atom(self.predicate, [quote(name) for name in self.args])
         return text if self.value is None else f"{text} in {{{quote(self.value)}}}"
 
 
@@ -70,24 +73,34 @@ class InjectionReport:
     changes: tuple[ReportedChange, ...] = ()
 
 
-def decoder_report(decoded: Decoded, entities: Sequence[str] | None = None, *, title: str = "") -> InjectionReport:
-    """Report the labels that a decoder changed and the groundings that forced it."""
-    summary = decoded.report(entities).split("\n", 1)[0]
-    return InjectionReport(title, "decoder", summary, tuple(_decoder_change(c, entities) for c in decoded.changes))
+def decoder_report(
+    decoded: Decoded,
+    entities: EntityNames | None = None,
+    *,
+    title: str = "",
+    row: int | tuple[int, ...] | None = None,
+) -> InjectionReport:
+    """Report the labels that a decoder changed and the groundings that forced it; ``row`` chooses from a batch.
+
+    ``entities`` has the names of entities, of all types or by type. A class that an atom was given has the
+    probability 0 before and 1 after.
+    """
+    names = decoded.entity_names if entities is None else entities
+    chosen = (row,) if isinstance(row, int) else row
+    changes = [change for change in decoded.changes if chosen is None or change.row == chosen]
+    return InjectionReport(title, "decoder", decoded.summary(), tuple(_decoder_change(c, names) for c in changes))
 
 
-def _decoder_change(change: Change, entities: Sequence[str] | None) -> ReportedChange:
-    def name(entity: int) -> str:
-        return str(entity) if entities is None else entities[entity]
-
-    grounding = ", ".join(f"{variable} = {quote(name(entity))}" for variable, entity in change.grounding)
+def _decoder_change(change: Change, entities: EntityNames) -> ReportedChange:
     rule = "the limit of labels of a pair, or several rules at once" if change.rule is None else str(change.rule)
+    is_truth = isinstance(change.after, bool)
     return ReportedChange(
-        change.relation,
-        (name(change.head), name(change.tail)),
-        float(change.before),
-        float(change.after),
-        (Reason(rule.split(" @{")[0], grounding),),
+        change.predicate,
+        tuple(name_entities(change.args, change.types, entities, quoted=False)),
+        float(change.before) if is_truth else 0.0,
+        float(change.after) if is_truth else 1.0,
+        (Reason(rule.split(" @{")[0], change.where(entities)),),
+        None if is_truth else str(change.after),
     )
 
 
@@ -192,8 +205,6 @@ def _decode_report(record: Json) -> InjectionReport:
 def _decode_change(record: Json) -> ReportedChange:
     before, after = (_read_probability(record[name]) for name in ("before", "after"))
     reasons, value, args = record.get("reasons"), record.get("class"), record["args"].texts()
-    if not args:
-        raise DataError(f"{record.file}: {record.location()}.args names nothing; an atom has at least one argument")
     return ReportedChange(
         record["predicate"].text(),
         args,
@@ -275,6 +286,8 @@ def error_types(
     Repairs(count=1, repaired=1, introduced=0)
     """
     if not isinstance(decoded, tuple):
+        if decoded.relations is None:
+            raise DataError("errors are counted between the entities of relations=[…], got labels by predicate")
         before, after, names = decoded.before, decoded.labels, decoded.relations
     else:
         if relations is None:
@@ -289,8 +302,12 @@ def error_types(
             )
     missing, wrong = (np.zeros(before.size, dtype=bool) for _ in range(2))
     if len(before) > 1:
-        joins = ClauseJoins(read_pair_clauses(rules, names, reader="error_types"))
-        for groundings in joins.find_violated(before):
+        space = AtomSpace(rules, relations=names)
+        layout = AtomLayout(AtomChannels(space, names), 1, {ENTITY: len(before)})
+        clauses = read_clauses(space, reader="error_types")
+        _refuse_others(clauses, names)
+        finder = GroundingFinder(ClauseJoins(clauses, layout.channels), layout)
+        for groundings in finder.find_violated(before.reshape(-1)):
             missing[groundings.heads[groundings.heads >= 0]] = True
             wrong[groundings.bodies[groundings.bodies >= 0]] = True
     missing, wrong = missing.reshape(before.shape) & truth, wrong.reshape(before.shape) & ~truth
@@ -298,6 +315,13 @@ def error_types(
         Repairs(int(missing.sum()), int((missing & after).sum()), int((after & ~before & ~truth).sum())),
         Repairs(int(wrong.sum()), int((wrong & ~after).sum()), int((before & ~after & truth).sum())),
     )
+
+
+def _refuse_others(clauses: Sequence[AtomClause], names: Sequence[str]) -> None:
+    for clause in clauses:
+        for atom in clause.atoms:
+            if atom.predicate not in names:
+                raise DataError(f"error_types knows the labels of relations, and not {atom.predicate}: {clause.source}")
 
 
 def _as_labels(values: Any, name: str) -> Labels:

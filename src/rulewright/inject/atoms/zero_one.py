@@ -1,25 +1,27 @@
-"""Small zero-one programs that grow by constraints, solved exactly one connected part at a time."""
+"""Small zero-one programs that grow by constraints, solved exactly one connected part at a time.
+
+A zero-one variable is called an atom here: the truth of one, or one of the classes of an atom that has several.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from functools import cache
-from typing import NamedTuple, TypeAlias
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from rulewright.data.index import range_bounds
+from rulewright.data.index import expand_ranges, range_bounds
 from rulewright.errors import RulewrightError
-from rulewright.inject.atoms.joins import Labels
-
-Floats: TypeAlias = npt.NDArray[np.float64]
+from rulewright.inject.atoms.layout import Choices, Floats, Labels
 
 ENUMERATED = 14
-"""Up to how many atoms all labellings are tried at once, which beats the start of a solver."""
+"""Up to 2 to the power of how many labellings are all tried at once, which beats the start of a solver."""
 
 LARGEST_COST = 1e4
 """Costs are scaled to this size: the solver stops within an absolute gap of 1e-6, which is then next to nothing."""
@@ -28,7 +30,7 @@ LARGEST_COST = 1e4
 class ZeroOneConstraint(NamedTuple):
     """``Σ plus − Σ minus ≤ bound`` over atoms; ``clause_index`` and ``entities`` say which grounding needs it.
 
-    A clause index of -1 is the limit of labels of the pair ``entities``.
+    A clause index of -1 is the limit of labels of the row and pair ``entities``.
     """
 
     plus: tuple[int, ...]
@@ -67,14 +69,23 @@ class OutOfTimeError(Exception):
 class GrowingProgram:
     """Minimises ``Σ gain · label`` over 0/1 labels under constraints that are added once they are broken.
 
-    An atom in no constraint keeps its best label, which is where ``labels`` starts; atoms outside ``free`` stay 0.
+    An atom in no constraint keeps its label of ``start``, which is its best; atoms outside ``free`` always do. Without
+    a start these are 0. Of the members of each of ``choices`` exactly one is 1.
     """
 
-    def __init__(self, gain: Floats, free: Labels, deadline: float | None) -> None:
-        self._gain, self._free, self._deadline = gain, free, deadline
-        self.labels: Labels = (gain < 0) & free
+    def __init__(
+        self,
+        gain: Floats,
+        free: Labels,
+        deadline: float | None,
+        *,
+        start: Labels | None = None,
+        choices: Choices | None = None,
+    ) -> None:
+        self._gain, self._free, self._deadline, self._choices = gain, free, deadline, choices
+        self.labels: Labels = (gain < 0) & free if start is None else start.copy()
         self.constraints: list[ZeroOneConstraint] = []
-        self._seen: set[tuple[frozenset[int], frozenset[int]]] = set()
+        self._seen: set[tuple[frozenset[int], frozenset[int], int]] = set()
         self._parent: dict[int, int] = {}
         self._parts: dict[int, tuple[list[int], list[ZeroOneConstraint]]] = {}
         self._changed: set[int] = set()
@@ -83,20 +94,30 @@ class GrowingProgram:
         """Take up constraints that are new, and return how many were."""
         before = len(self.constraints)
         for constraint in constraints:
-            plus = tuple(atom for atom in constraint.plus if self._free[atom])
-            if constraint.clause_index >= 0 and len(plus) < len(constraint.plus):
-                continue  # an atom of the body is fixed at 0
-            minus = tuple(atom for atom in constraint.minus if self._free[atom])
-            key = (frozenset(plus), frozenset(minus))
+            reduced = self._reduce(constraint)
+            if reduced is None:
+                continue
+            key = (frozenset(reduced.plus), frozenset(reduced.minus), reduced.bound)
             if key not in self._seen:
                 self._seen.add(key)
-                self._connect(constraint._replace(plus=plus, minus=minus))
+                self._connect(reduced)
         return len(self.constraints) - before
+
+    def _reduce(self, constraint: ZeroOneConstraint) -> ZeroOneConstraint | None:
+        """Take the labels that are fixed out of a constraint; None where they fulfil it."""
+        plus = tuple(atom for atom in constraint.plus if self._free[atom])
+        minus = tuple(atom for atom in constraint.minus if self._free[atom])
+        if len(plus) == len(constraint.plus) and len(minus) == len(constraint.minus):
+            return constraint
+        on = sum(bool(self.labels[atom]) for atom in constraint.plus if not self._free[atom])
+        on -= sum(bool(self.labels[atom]) for atom in constraint.minus if not self._free[atom])
+        bound = constraint.bound - on
+        return None if len(plus) <= bound else constraint._replace(plus=plus, minus=minus, bound=bound)
 
     def _connect(self, constraint: ZeroOneConstraint) -> None:
         """Keep a constraint, and join the parts that its atoms belong to."""
         self.constraints.append(constraint)
-        if not constraint.atoms:  # every atom that could help is fixed at 0
+        if not constraint.atoms:  # every atom that could help is fixed
             raise InfeasibleError([constraint])
         roots = list(dict.fromkeys(self._find_root(atom) for atom in constraint.atoms))
         largest = max(roots, key=lambda root: len(self._parts[root][0]))
@@ -113,9 +134,10 @@ class GrowingProgram:
 
     def _find_root(self, atom: int) -> int:
         if atom not in self._parent:
-            self._parent[atom] = atom
-            self._parts[atom] = ([atom], [])
-            return atom
+            members = [atom] if self._choices is None else list(self._choices.members(atom))
+            self._parent.update(dict.fromkeys(members, members[0]))
+            self._parts[members[0]] = (members, [])
+            return members[0]
         while self._parent[atom] != atom:
             self._parent[atom] = self._parent[self._parent[atom]]
             atom = self._parent[atom]
@@ -128,18 +150,22 @@ class GrowingProgram:
                 raise OutOfTimeError
             atoms, constraints = sorted(self._parts[root][0]), self._parts[root][1]
             try:
-                self.labels[atoms] = _find_best(self._gain[atoms], atoms, constraints, self._deadline)
+                self.labels[atoms] = _find_best(self._gain[atoms], atoms, constraints, self._choices, self._deadline)
             except OutOfTimeError as error:
                 if error.labels is not None:
                     self.labels[atoms] = error.labels
                 raise
             except InfeasibleError:
-                raise InfeasibleError(find_smallest_conflict(constraints)) from None
+                raise InfeasibleError(find_smallest_conflict(constraints, self._choices)) from None
             self._changed.discard(root)
 
 
 def _find_best(
-    gain: Floats, atoms: Sequence[int], constraints: Sequence[ZeroOneConstraint], deadline: float | None
+    gain: Floats,
+    atoms: Sequence[int],
+    constraints: Sequence[ZeroOneConstraint],
+    choices: Choices | None,
+    deadline: float | None,
 ) -> Labels:
     """Return the best labels of atoms under constraints; of equally good ones of few atoms, the fewest labels."""
     column = {atom: index for index, atom in enumerate(atoms)}
@@ -148,42 +174,76 @@ def _find_best(
     counts = [len(constraint.atoms) for constraint in constraints]
     bounds = np.array([constraint.bound for constraint in constraints], dtype=np.float64)
     shape = (len(constraints), len(atoms))
-    if len(atoms) > ENUMERATED:
-        return solve_program(gain, sparse.csr_array((signs, columns, range_bounds(counts)), shape), bounds, deadline)
+    chosen = None if choices is None else choices.select(atoms)
+    widths = (1,) * len(atoms) if chosen is None else tuple(chosen.width[chosen.starts()].tolist())
+    if len(widths) > ENUMERATED or prod(max(2, width) for width in widths) > 2**ENUMERATED:
+        rows = sparse.csr_array((signs, columns, range_bounds(counts)), shape)
+        return solve_program(gain, rows, bounds, deadline, choices=chosen)
     matrix = np.zeros(shape)
     matrix[np.repeat(np.arange(len(counts)), counts), columns] = signs
-    labellings = _list_labellings(len(atoms))
+    labellings = _list_labellings(widths)
     labellings = labellings[np.all(labellings @ matrix.T <= bounds, axis=1)]
     if not len(labellings):
         raise InfeasibleError([])
     return np.asarray(labellings[np.argmin(labellings @ gain)] > 0.5)
 
 
-@cache
-def _list_labellings(atoms: int) -> Floats:
-    """Return all labellings of a few atoms, those with fewer labels first."""
-    bits = (np.arange(2**atoms)[:, None] >> np.arange(atoms)) & 1
-    return bits[np.argsort(bits.sum(1), kind="stable")].astype(np.float64)
+@lru_cache(32)
+def _list_labellings(widths: tuple[int, ...]) -> Floats:
+    """Return all labellings of a few atoms, one with a width of 1 being 0 or 1 and others one of so many classes.
+
+    Those with fewer labels, and with the first of the classes, come first.
+    """
+    if all(width == 1 for width in widths):
+        bits = (np.arange(2 ** len(widths))[:, None] >> np.arange(len(widths))) & 1
+        return bits[np.argsort(bits.sum(1), kind="stable")].astype(np.float64)
+    values = np.array(list(product(*(range(max(2, width)) for width in widths))))
+    values = values[np.argsort(values.sum(1), kind="stable")]
+    columns = [
+        values[:, [atom]] if width == 1 else values[:, [atom]] == np.arange(width) for atom, width in enumerate(widths)
+    ]
+    return np.concatenate(columns, axis=1).astype(np.float64)
 
 
 def solve_program(
-    gain: Floats, rows: sparse.csr_array, bounds: Floats, deadline: float | None, upper: Floats | float = 1.0
+    gain: Floats,
+    rows: sparse.csr_array,
+    bounds: Floats,
+    deadline: float | None,
+    *,
+    fixed: tuple[Floats, Floats] | None = None,
+    choices: Choices | None = None,
 ) -> Labels:
-    """Return labels of least ``Σ gain · label`` with ``rows @ labels <= bounds``, by HiGHS."""
+    """Return labels of least ``Σ gain · label`` with ``rows @ labels <= bounds``, by HiGHS.
+
+    ``fixed`` has the least and the largest label of each atom; of the members of each of ``choices`` that are not
+    fixed exactly one is 1.
+    """
     scale = float(np.abs(gain).max(initial=0.0)) or 1.0
+    lower, upper = fixed or (np.zeros(len(gain)), np.ones(len(gain)))
+    if choices is not None:
+        starts = choices.starts()
+        starts = starts[(choices.width[starts] > 1) & (lower[starts] < upper[starts])]
+        widths = choices.width[starts]
+        members = expand_ranges(starts, widths)
+        once = sparse.csr_array((np.ones(len(members)), members, range_bounds(widths)), (len(starts), len(gain)))
+        rows = sparse.csr_array(sparse.vstack([rows, once, -once]))
+        bounds = np.concatenate([bounds, np.ones(len(starts)), -np.ones(len(starts))])
     options: dict[str, float] = {"mip_rel_gap": 0.0}
     if deadline is not None:
         options["time_limit"] = max(0.0, deadline - time.monotonic())
     result = milp(
         gain * (LARGEST_COST / scale),
         integrality=np.ones(len(gain)),
-        bounds=Bounds(0, upper),
+        bounds=Bounds(lower, upper),
         constraints=LinearConstraint(rows, -np.inf, bounds),
         options=options,
     )
     if result.status == 2:
         raise InfeasibleError([])
-    labels = None if result.x is None else _clear_costless(np.asarray(result.x) > 0.5, gain, rows, bounds)
+    labels = None if result.x is None else np.asarray(result.x) > 0.5
+    if labels is not None:
+        labels = _settle_ties(labels, gain, rows, bounds, lower, choices)
     if result.status == 1:
         raise OutOfTimeError(labels)
     if labels is None or np.any(rows @ labels > bounds):
@@ -191,16 +251,33 @@ def solve_program(
     return labels
 
 
-def _clear_costless(labels: Labels, gain: Floats, rows: sparse.csr_array, bounds: Floats) -> Labels:
-    """Set atoms for which both labels cost the same to 0 where no constraint needs them."""
-    for atom in np.flatnonzero(labels & (gain == 0)):
-        labels[atom] = False
-        if np.any(rows @ labels > bounds):
+def _settle_ties(
+    labels: Labels, gain: Floats, rows: sparse.csr_array, bounds: Floats, lower: Floats, choices: Choices | None
+) -> Labels:
+    """Set atoms for which both labels cost the same to 0, and others to the first of equally good classes, where no
+    constraint needs them."""
+    is_class = np.zeros(len(gain), dtype=bool) if choices is None else choices.width > 1
+    for atom in np.flatnonzero(labels & ((gain == 0) | is_class) & (lower == 0)):
+        earlier = [None] if choices is None or not is_class[atom] else choices.members(int(atom))
+        for other in earlier:
+            if other == atom:
+                break
+            if other is not None and gain[other] != gain[atom]:
+                continue
+            labels[atom] = False
+            if other is not None:
+                labels[other] = True
+            if not np.any(rows @ labels > bounds):
+                break
             labels[atom] = True
+            if other is not None:
+                labels[other] = False
     return labels
 
 
-def find_smallest_conflict(constraints: Sequence[ZeroOneConstraint]) -> list[ZeroOneConstraint]:
+def find_smallest_conflict(
+    constraints: Sequence[ZeroOneConstraint], choices: Choices | None = None
+) -> list[ZeroOneConstraint]:
     """Return constraints that have no solution together, while they have one when any of them is left out."""
     kept = list(constraints)
     step = max(1, len(kept) // 2)
@@ -208,7 +285,7 @@ def find_smallest_conflict(constraints: Sequence[ZeroOneConstraint]) -> list[Zer
         start = 0
         while start < len(kept):
             fewer = kept[:start] + kept[start + step :]
-            if fewer and not _is_satisfiable(fewer):
+            if fewer and not _is_satisfiable(fewer, choices):
                 kept = fewer
             else:
                 start += step
@@ -217,10 +294,13 @@ def find_smallest_conflict(constraints: Sequence[ZeroOneConstraint]) -> list[Zer
         step //= 2
 
 
-def _is_satisfiable(constraints: Sequence[ZeroOneConstraint]) -> bool:
-    atoms = sorted({atom for constraint in constraints for atom in constraint.atoms})
+def _is_satisfiable(constraints: Sequence[ZeroOneConstraint], choices: Choices | None) -> bool:
+    touched = {atom for constraint in constraints for atom in constraint.atoms}
+    if choices is not None:
+        touched = {member for atom in touched for member in choices.members(atom)}
+    atoms = sorted(touched)
     try:
-        _find_best(np.zeros(len(atoms)), atoms, constraints, None)
+        _find_best(np.zeros(len(atoms)), atoms, constraints, choices, None)
     except InfeasibleError:
         return False
     return True

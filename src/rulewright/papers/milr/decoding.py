@@ -157,7 +157,7 @@ def _describe_case(task: MilrTask, document: Document, result: Decoded) -> dict[
     names = [entity.name for entity in document.entities]
     shown = []
     for change in result.changes:
-        holds = bool(gold[change.head, change.tail, relation_index[change.relation]])
+        holds = bool(gold[(*change.args, relation_index[change.predicate])])
         shown.append(_describe_change(change, names, task.labels) | {"right": holds == change.after})
     right = sum(change["right"] for change in shown)
     by_rule = sorted((change for change in shown if change["rule"] is not None), key=lambda change: not change["added"])
@@ -173,10 +173,10 @@ def _describe_case(task: MilrTask, document: Document, result: Decoded) -> dict[
 
 def _describe_change(change: Change, names: Sequence[str], labels: Mapping[str, str]) -> dict[str, Any]:
     """Write a change for people: the atom and the rule, with readable relations and the names of entities."""
-    relation = quote(labels.get(change.relation, change.relation))
+    relation = quote(labels.get(change.predicate, change.predicate))
     rule = None if change.rule is None else rename_relations(str(change.rule).split(" @{")[0], labels)
     return {
-        "atom": f"{relation}({quote(names[change.head])}, {quote(names[change.tail])})",
+        "atom": f"{relation}({', '.join(quote(names[entity]) for entity in change.args)})",
         "added": change.after,
         "rule": rule,
         "where": {variable: names[entity] for variable, entity in change.grounding},
