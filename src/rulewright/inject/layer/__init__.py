@@ -8,6 +8,6 @@
 - `contractions.py`: sums of products of tensors as a program, in a good order and with equal parts shared.
 - `plan.py`: the patterns of a grounding as such a program, what it costs, and running it.
 - `schedule.py`: the iterations: how messages move log-odds so that they settle, also with hard formulas.
-- `enumeration.py`: the true marginals of small problems.
+- `factors.py`, `exact.py`: the true marginals, where they can be had: ground factors, and messages between cliques.
 - `influence.py`: which formulas and groundings moved an atom.
 """

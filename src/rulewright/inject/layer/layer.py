@@ -30,6 +30,7 @@ from rulewright.inject.inputs import (
     read_inputs,
     split_inputs,
 )
+from rulewright.inject.layer.exact import ExactSolver, infer_exactly
 from rulewright.inject.layer.grounding import Grounding
 from rulewright.inject.layer.plan import ORDERS, Plan, Planner
 from rulewright.inject.layer.schedule import Convergence, iterate, warn_unsettled
@@ -47,6 +48,7 @@ _LAYER_RULES: Mapping[str, ParameterRule] = {
     "damping": Real(0, 1, below=True, optional=True),
     "tolerance": Real(0, optional=True),
     "cnf": OneOf("exact", "paper"),
+    "inference": OneOf("mean-field", "exact"),
 }
 
 
@@ -185,6 +187,9 @@ class LogicLayer(nn.Module):
             Classes must be declared.
         domains: for each type its size or its entities' names; constants need names. None takes sizes from tensors.
         iterations: how often messages are sent.
+        inference: ``"mean-field"``, or ``"exact"``: the true marginals, by messages between cliques of atoms, where
+            these are small, as in chains, trees and hierarchies (`rulewright.inject.layer.exact`); ``iterations``,
+            ``damping`` and ``tolerance`` then have no meaning.
         relations: names of the relations of stacked logits ``[*B, n, n, R]``; the output then is stacked too.
         distinct: whether different variables stand for different entities; None is so with ``relations`` only.
         evidence: observations of every call, as buffers that follow ``.to()``; those of a call replace them by name.
@@ -214,6 +219,7 @@ class LogicLayer(nn.Module):
         domains: Domains | None = None,
         iterations: int = 5,
         *,
+        inference: Literal["mean-field", "exact"] = "mean-field",
         relations: Sequence[str] | None = None,
         distinct: bool | None = None,
         evidence: Evidence | None = None,
@@ -228,12 +234,14 @@ class LogicLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_parameters(
-            {"iterations": iterations, "damping": damping, "tolerance": tolerance, "cnf": cnf}, _LAYER_RULES
+            {"iterations": iterations, "damping": damping, "tolerance": tolerance, "cnf": cnf, "inference": inference},
+            _LAYER_RULES,
         )
-        self.iterations, self.damping, self.tolerance = iterations, damping, tolerance
+        self.inference, self.iterations, self.damping, self.tolerance = inference, iterations, damping, tolerance
         self.memory_limit = read_memory_limit(memory_limit)
         self.grounding = Grounding(rules, domains=domains, relations=relations, distinct=distinct, cnf=cnf)
         self.planner = Planner(self.grounding)
+        self.solver = ExactSolver(self.grounding)
         self.evidence = StoredEvidence(self.grounding, evidence)
         self.weights = Weights(
             self.grounding.rules,
@@ -257,8 +265,11 @@ class LogicLayer(nn.Module):
         """The statements, with the weights that were learned."""
         return self.weights.write_into(self.grounding.rules)
 
-    def plan(self, sizes: Mapping[str, int] | None = None) -> Plan:
+    def plan(self, sizes: Mapping[str, int] | None = None, evidence: Evidence | None = None) -> Plan:
         """Return the contractions, groundings, operations and memory for sizes of types, before anything runs.
+
+        For exact inference ``plan.cliques`` says how large its tables are, which depends on the ``evidence`` too; what
+        is too large is refused.
 
         >>> import rulewright as rw
         >>> layer = LogicLayer(rw.parse_rules("1.0 same(A, B) & same(B, C) => same(A, C)."))
@@ -269,7 +280,16 @@ class LogicLayer(nn.Module):
         for type_name in self.grounding.types:
             if type_name not in known:
                 raise DataError(f"the size of type {type_name} is not known; give plan({{{type_name!r}: …}})")
-        return self.planner.plan(InputShape(tuple(sorted((name, known[name]) for name in self.grounding.types))))
+        plan = self.planner.plan(InputShape(tuple(sorted((name, known[name]) for name in self.grounding.types))))
+        if self.inference != "exact":
+            return plan
+        joined = self.evidence.join(evidence)
+        logits = {}
+        for name, declaration in self.grounding.predicates.items():
+            if name in self.grounding.used and not isinstance(joined.get(name), Tensor):
+                classes = () if declaration.classes is None else (len(declaration.classes),)
+                logits[name] = torch.zeros(*(known[type_name] for type_name in declaration.types), *classes)
+        return plan.with_cliques(self.solver.tree(read_inputs(self.grounding, logits, joined, None)))
 
     @overload
     def forward(
@@ -302,6 +322,20 @@ class LogicLayer(nn.Module):
         self, logits: Mapping[str, Tensor], evidence: Evidence, mask: Mapping[str, Tensor] | None
     ) -> dict[str, Tensor]:
         inputs = read_inputs(self.grounding, logits, evidence, mask)
+        current = self._infer_exactly(inputs) if self.inference == "exact" else self._iterate(inputs)
+        if not torch.compiler.is_compiling():
+            self._last, self._trace = inputs.detach(), None
+        return {name: self._finish(name, logits[name], inputs, current) for name in logits}
+
+    def _infer_exactly(self, inputs: GroundInputs) -> dict[str, Tensor]:
+        if not torch.compiler.is_compiling():
+            if inputs.shape.observed:
+                self._check_hard_evidence(inputs)
+            self.convergence = Convergence((), True, 0)
+        logits: dict[str, Tensor] = infer_exactly(self, inputs)
+        return logits
+
+    def _iterate(self, inputs: GroundInputs) -> dict[str, Tensor]:
         plan = self.planner.plan(inputs.shape)
         learned = self.weights.learned
         learns_weights = learned is not None and learned.requires_grad
@@ -313,8 +347,7 @@ class LogicLayer(nn.Module):
         if convergence is not None:
             self.convergence = convergence
             self.has_warned = self.has_warned or warn_unsettled(convergence)
-            self._last, self._trace = inputs.detach(), None
-        return {name: self._finish(name, logits[name], inputs, current) for name in logits}
+        return current
 
     def _check_hard_evidence(self, inputs: GroundInputs) -> None:
         """Refuse evidence that alone breaks a hard formula."""
@@ -385,8 +418,13 @@ class LogicLayer(nn.Module):
                 logits = torch.where(where, certain, logits)
         return logits.reshape(given.shape).to(given.dtype)
 
-    def exact_marginals(self, logits: Mapping[str, Tensor], evidence: Evidence | None = None) -> dict[str, Tensor]:
-        """Return the true marginals of a small problem, from all its worlds, to see what mean field makes of them.
+    def exact_marginals(
+        self,
+        logits: Mapping[str, Tensor],
+        evidence: Evidence | None = None,
+        mask: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the true marginals of a problem whose cliques are small, to see what mean field makes of them.
 
         >>> import rulewright as rw
         >>> layer = LogicLayer(rw.parse_rules("2.0 p(X) => q(X)."), iterations=20)
@@ -396,9 +434,9 @@ class LogicLayer(nn.Module):
         >>> {name: round(logit.sigmoid().item(), 3) for name, logit in layer(logits).items()}
         {'p': 0.637, 'q': 0.781}
         """
-        from rulewright.inject.layer.enumeration import exact_marginals
-
-        return exact_marginals(self, logits, self.evidence.join(evidence))
+        inputs = read_inputs(self.grounding, logits, self.evidence.join(evidence), mask)
+        marginals = inputs.marginals({**inputs.logits, **self._infer_exactly(inputs)}, self.grounding)
+        return {name: marginal.reshape(logits[name].shape) for name, marginal in marginals.items()}
 
     def explain(self, atom: str, *, row: int = 0, top: int = 5) -> MessageExplanation:
         """Say which formulas and groundings moved an atom most in the last call; what they added makes up the change.
@@ -425,6 +463,8 @@ class LogicLayer(nn.Module):
 
         if self._last is None:
             raise DataError("the layer has not been called yet; explain is about the last call")
+        if self.inference == "exact":
+            raise DataError('messages are explained for inference="mean-field"')
         weights = tuple(self.weights.value(index) for index in range(len(self.grounding.rules)))
         if self._trace is None or self._trace.weights != weights:
             self._trace = trace_call(self, self._last)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ from rulewright.inject.inputs import GroundInputs, InputShape
 from rulewright.inject.layer.contractions import BATCH, ContractionProgram, diagonal_mask
 from rulewright.inject.layer.grounding import FALSE, TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
 from rulewright.logic import Number, Term, Variable
+
+if TYPE_CHECKING:
+    from rulewright.inject.layer.exact import CliqueTree
 
 Purpose: TypeAlias = Literal["messages", "violations", "hard violations"]
 """What a plan computes: messages to all atoms that are not observed, or how many groundings are false, of all formulas
@@ -112,6 +116,7 @@ class Plan:
     ) -> None:
         self.grounding, self.shape = grounding, shape
         self.sizes = dict(shape.sizes)
+        self.cliques: CliqueTree | None = None
         self.program = ContractionProgram(self.sizes, optimize=optimize, share=share)
         self.messages: dict[tuple[str, frozenset[int], HeadForm], list[Message]] = {}
         self.violations: list[list[tuple[int, int]]] = []
@@ -134,6 +139,12 @@ class Plan:
             self._nodes.append(range(start, len(self.program.nodes)))
         kept = {message.node for group in self.messages.values() for message in group}
         self.program.finish(kept | {node for nodes in self.violations for _, node in nodes})
+
+    def with_cliques(self, cliques: CliqueTree) -> Plan:
+        """Return the plan of exact inference: the same, and the tables of its cliques."""
+        plan = copy(self)
+        plan.cliques = cliques
+        return plan
 
     # Planning
 
@@ -342,7 +353,8 @@ class Plan:
         ]
         sizes = ", ".join(f"{type_name} {size:,}" for type_name, size in self.shape.sizes)
         cost = f"{self.flops:.2e} FLOPs and {format_bytes(self.memory())} an iteration"
-        return "\n".join([*lines, f"{sizes}: {self.groundings:,} groundings, {cost}"])
+        lines.append(f"{sizes}: {self.groundings:,} groundings, {cost}")
+        return "\n".join(lines if self.cliques is None else [*lines, f"{self.cliques}; in place of iterations"])
 
 
 class Planner:

@@ -159,7 +159,7 @@ def warn_unsettled(convergence: Convergence) -> bool:
     warnings.warn(
         f"LogicLayer: {finding}; try {ways}. layer.convergence has the figures of each call; this is said once",
         RulewrightWarning,
-        stacklevel=6,
+        stacklevel=7,
     )
     return True
 
