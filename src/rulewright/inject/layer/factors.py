@@ -73,7 +73,7 @@ def ground_factors(grounding: Grounding, inputs: GroundInputs) -> Factors:
         total += count
     known = {name: _Known.read(grounding, inputs, name) for name in inputs.observed if name in grounding.used}
     masks = {type_name: mask.cpu().numpy().reshape(-1, mask.shape[-1]) for type_name, mask in inputs.masks.items()}
-    reader = _ClauseReader(grounding, inputs.sizes, first_atoms, known, masks)
+    reader = _FactorReader(grounding, inputs.sizes, first_atoms, known, masks)
     groups = [
         group
         for index, formula in enumerate(grounding.formulas)
@@ -105,7 +105,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _ClauseReader:
+class _FactorReader:
     grounding: Grounding
     sizes: Mapping[str, int]
     first_atoms: Mapping[str, int]
