@@ -58,7 +58,7 @@ def _unique(rules: RuleSet) -> list[Rule]:
 
 
 def plain_loss(
-    logits: np.ndarray, rules: RuleSet, relations: Sequence[str], *, eta: float = 0.05, form: str = "sum"
+    logits: np.ndarray, rules: RuleSet, relations: Sequence[str], *, eta: float = 0.05, form: str = "hinge"
 ) -> float:
     """Return the loss of one document [n, n, R] by the definition."""
     size = len(logits)
@@ -77,7 +77,7 @@ def plain_loss(
                 return log_p(float(logits[at[atom.args[0]], at[atom.args[1]], relations.index(atom.predicate)]))
 
             hinge = max(0.0, offset + sum(map(value, atoms)) - value(rule.head))
-            if form == "sum":
+            if form == "hinge":
                 total += hinge
             else:
                 pair = entities[:2]

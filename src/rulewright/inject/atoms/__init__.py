@@ -1,7 +1,9 @@
 """Rules over labels of atoms of any shape, such as the relations of a document or tags, in the order data flows.
 
 - ``clauses``: rules and hard formulas, read as clauses over atoms by index
-- ``loss``: `ConsistencyLoss`, how far predicted relations break the clauses, for training
+- ``pair_hinges``: hinges of Horn rules over entity pairs, in one pass over all groundings; ``grids``: sums over the
+  groundings of clauses of any shape, block by block
+- ``loss``: `ConsistencyLoss`, how far predictions break rules, for training
 - ``layout``: where the labels of all atoms of a batch stand in one vector
 - ``joins``: the groundings of clauses in a labelling
 - ``zero_one``: zero-one programs that grow by constraints, solved part by part

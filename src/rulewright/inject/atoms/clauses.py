@@ -21,7 +21,6 @@ from rulewright.logic import (
     Number,
     PredicateDeclaration,
     Rule,
-    RuleSource,
     Statement,
     Symbol,
     Template,
@@ -30,6 +29,7 @@ from rulewright.logic import (
     WeightedFormula,
     cnf,
     unify,
+    units,
 )
 
 ClauseSource: TypeAlias = Rule | WeightedFormula
@@ -201,53 +201,100 @@ def read_disjunction(
     space: AtomSpace, literals: Sequence[Literal], source: ClauseSource, *, reader: str
 ) -> AtomClause | None:
     """Read literals of which one must be true as a clause; None where that always holds."""
-    units = [(literal.unit, literal.positive) for literal in literals]
-    atoms = [(unit, positive) for unit, positive in units if not isinstance(unit, Comparison)]
+    atoms, equal, unequal, orders = _sort_literals(literals)
     if not atoms:
         raise DataError(f"no{' two different' if space.distinct else ''} entities can satisfy {source}")
-    types = _read_types(space, [unit for unit, _ in atoms], source, reader)
+    types = _read_types(space, source)
+    binding = unify(equal)
+    if binding is None:
+        return None
+    if space.distinct and any(isinstance(term, Variable) for term in binding.values()):
+        return None  # different variables, which are never one entity
+    indexer = _TermIndexer(space, types, binding, source, reader)
+    sides = merge_atoms(space, [(indexer.read_atom(unit), positive) for unit, positive in atoms])
+    if sides is None:
+        return None
+    if sides == ((), ()):
+        raise DataError(f"no entities can satisfy {source}")
+    decided = [indexer.read_order(comparison) for comparison in orders]
+    apart = indexer.read_apart(unequal, [*sides[0], *sides[1]])
+    if apart is None or False in decided:
+        return None
+    return AtomClause(
+        *sides,
+        tuple(map(str, indexer.variables)),
+        tuple(types[variable] for variable in indexer.variables),
+        apart,
+        tuple(order for order in decided if isinstance(order, Order)),
+        source.confidence if isinstance(source, Rule) else 1.0,
+        source,
+    )
+
+
+class IndexedLiterals(NamedTuple):
+    """Atoms with their signs, by index of given variables, and the comparisons under which they are asked.
+
+    ``equal`` and ``apart`` are pairs of arguments that must be the same entity, and different ones.
+    """
+
+    atoms: tuple[tuple[ClauseAtom, bool], ...]
+    equal: tuple[tuple[int, int], ...]
+    apart: tuple[tuple[int, int], ...]
+    orders: tuple[Order, ...]
+
+
+def index_literals(
+    space: AtomSpace,
+    literals: Sequence[Literal],
+    types: Mapping[Variable, str],
+    source: ClauseSource,
+    *,
+    reader: str,
+) -> IndexedLiterals | None:
+    """Read literals of which one must be true over the variables of ``types``; None where that always holds.
+
+    Unlike in `read_disjunction`, all variables stay, whichever of them are equal.
+    """
+    atoms, equal, unequal, orders = _sort_literals(literals)
+    _read_types(space, source)
+    indexer = _TermIndexer(space, types, {}, source, reader)
+    indexer.variables.update((variable, index) for index, variable in enumerate(types))
+    read = tuple((indexer.read_atom(unit), positive) for unit, positive in atoms)
+    apart = indexer.read_apart(unequal, [atom for atom, _ in read])
+    decided = [indexer.read_order(comparison) for comparison in orders]
+    if apart is None or False in decided:
+        return None
+    pairs = []
+    for left, right in equal:
+        type_name = next((types[term] for term in (left, right) if isinstance(term, Variable)), None)
+        if type_name is not None:
+            pairs.append((indexer.read_term(left, type_name), indexer.read_term(right, type_name)))
+        elif left != right:
+            return None
+    return IndexedLiterals(read, tuple(pairs), apart, tuple(order for order in decided if isinstance(order, Order)))
+
+
+def _sort_literals(
+    literals: Iterable[Literal],
+) -> tuple[list[tuple[Atom | Membership, bool]], list[tuple[Term, Term]], list[tuple[Term, Term]], list[Comparison]]:
+    """Return atoms with their signs, and what must hold for the other literals to be of no help: terms that are equal,
+    terms that differ, and orders."""
+    atoms: list[tuple[Atom | Membership, bool]] = []
     equal: list[tuple[Term, Term]] = []
     unequal: list[tuple[Term, Term]] = []
     orders: list[Comparison] = []
-    for unit, positive in units:
-        if not isinstance(unit, Comparison):
+    for literal in literals:
+        if not isinstance(literal.unit, Comparison):
+            atoms.append((literal.unit, literal.positive))
             continue
-        for term in unit.args:
-            if isinstance(term, Variable) and term not in types:
-                raise DataError(f"variable {term} occurs only in a comparison, so it has no type, in: {source}")
-        asked = unit.opposite() if positive else unit  # the literal is of no help exactly where this holds
+        asked = literal.unit.opposite() if literal.positive else literal.unit
         if asked.operator == "=":
             equal.append((asked.left, asked.right))
         elif asked.operator == "!=":
             unequal.append((asked.left, asked.right))
         else:
             orders.append(asked)
-    binding = unify(equal)
-    if binding is None:
-        return None
-    if space.distinct and any(
-        isinstance(term, Variable) and types[one] == types[term] for one, term in binding.items()
-    ):
-        return None
-    reading = _TermIndexer(space, types, binding, source, reader)
-    sides = merge_atoms(space, [(reading.read_atom(unit), positive) for unit, positive in atoms])
-    if sides is None:
-        return None
-    if sides == ((), ()):
-        raise DataError(f"no entities can satisfy {source}")
-    apart = reading.read_apart(unequal, [*sides[0], *sides[1]])
-    decided = [reading.read_order(comparison) for comparison in orders]
-    if apart is None or False in decided:
-        return None
-    return AtomClause(
-        *sides,
-        tuple(map(str, reading.variables)),
-        tuple(types[variable] for variable in reading.variables),
-        apart,
-        tuple(order for order in decided if isinstance(order, Order)),
-        source.confidence if isinstance(source, Rule) else 1.0,
-        source,
-    )
+    return atoms, equal, unequal, orders
 
 
 class _TermIndexer:
@@ -288,10 +335,13 @@ class _TermIndexer:
         return ClauseAtom(declaration.name, args, classes)
 
     def read_apart(
-        self, unequal: Iterable[tuple[Term, Term]], atoms: Iterable[ClauseAtom]
+        self, unequal: Sequence[tuple[Term, Term]], atoms: Iterable[ClauseAtom]
     ) -> tuple[tuple[int, int], ...] | None:
         """Return which arguments must differ; None where two of them cannot."""
         pairs: dict[tuple[int, int], None] = {}
+        for term in (term for sides in unequal for term in sides):
+            if isinstance(term, Variable):  # it may be in no atom of this clause
+                self.read_term(term, self.types[term])
         names = list(self.variables)
         types = [self.types[name] for name in names]
         if self.space.distinct:
@@ -331,7 +381,7 @@ class _TermIndexer:
                             f"{self.reader} needs the names of type {self.types[bound]} as numbers to decide "
                             f"{comparison}: domains={{{self.types[bound]!r}: […]}}, in: {self.source}"
                         )
-                    sides.append((self.variables[bound], tuple(map(float, names))))
+                    sides.append((self.read_term(bound, self.types[bound]), tuple(map(float, names))))
                 else:
                     sides.append((None, (float(bound.value if isinstance(bound, Number) else bound.name),)))
             except DataError:
@@ -344,21 +394,26 @@ class _TermIndexer:
         return order if order.left is not None or order.right is not None else bool(order.holds([]))
 
 
-def _read_types(
-    space: AtomSpace, atoms: Iterable[Atom | Membership], source: ClauseSource, reader: str
-) -> dict[Variable, str]:
-    """Return the types of the variables of atoms; with relations, other predicates must have been declared."""
+def _read_types(space: AtomSpace, source: ClauseSource) -> dict[Variable, str]:
+    """Return the types of a statement's variables; with relations, other predicates must have been declared."""
     types: dict[Variable, str] = {}
+    compared: list[Term] = []
     known = {declaration.name for declaration in space.rules.predicates} | space.closed
-    for atom in atoms:
-        name = str(atom.predicate)
+    for unit in (unit for formula in statement_formulas(source) for unit in units(formula)):
+        if isinstance(unit, Comparison):
+            compared += unit.args
+            continue
+        name = str(unit.predicate)
         if space.relations is not None and name not in space.relations and name not in known:
             raise UnknownNameError(f"{unknown_name('relation', name, space.relations)} — in: {source}")
         types.update(
             (term, type_name)
-            for term, type_name in zip(atom.args, space.predicates[name].types, strict=True)
+            for term, type_name in zip(unit.args, space.predicates[name].types, strict=True)
             if isinstance(term, Variable)
         )
+    for term in compared:
+        if isinstance(term, Variable) and term not in types:
+            raise DataError(f"variable {term} occurs only in a comparison, so it has no type, in: {source}")
     return types
 
 
@@ -417,59 +472,14 @@ def _canonical_form(clause: AtomClause) -> Rule:
     return Rule(Atom("clause", (Symbol("any"),)), tuple(parts)).canonical()
 
 
-class PairAtom(NamedTuple):
-    """A relation between two variables of a clause, all three by index."""
-
-    relation: int
-    first: int
-    second: int
-
-
-@dataclass(frozen=True, slots=True)
-class PairClause:
-    """An `AtomClause` over relations between distinct entities of one type."""
-
-    body: tuple[PairAtom, ...]
-    heads: tuple[PairAtom, ...]
-    variables: tuple[str, ...]
-    confidence: float
-    source: ClauseSource
-
-    def reorder_variables(self, order: Sequence[int]) -> PairClause:
-        """Return the clause with variable ``order[i]`` at index i."""
-        new_index = {variable: index for index, variable in enumerate(order)}
-        body, heads = (
-            tuple(PairAtom(atom.relation, new_index[atom.first], new_index[atom.second]) for atom in atoms)
-            for atoms in (self.body, self.heads)
-        )
-        return replace(self, body=body, heads=heads, variables=tuple(self.variables[variable] for variable in order))
-
-
-def read_pair_clauses(
-    rules: RuleSource, relations: Sequence[str], *, reader: str, keep_confidences: bool = False
-) -> tuple[PairClause, ...]:
-    """Read rules and hard formulas as clauses over relations alone; refuse others by name."""
-    space = AtomSpace(rules, relations=relations)
-    relation_indices = {name: index for index, name in enumerate(relations)}
-    clauses = []
-    for clause in read_clauses(space, reader=reader, keep_confidences=keep_confidences):
-        if clause.orders or any(atom.predicate not in relation_indices or min(atom.args) < 0 for atom in clause.atoms):
-            raise DataError(f"{reader} takes relations between two entities: {clause.source}")
-        body, heads = (
-            tuple(PairAtom(relation_indices[atom.predicate], *atom.args) for atom in atoms)
-            for atoms in (clause.body, clause.heads)
-        )
-        clauses.append(PairClause(body, heads, clause.variables, clause.confidence, clause.source))
-    return tuple(clauses)
-
-
-def read_horn_clauses(rules: RuleSource, relations: Sequence[str], *, reader: str) -> tuple[PairClause, ...]:
-    """Read rules as clauses with one head whose variables the body binds; refuse all others by name."""
-    clauses = read_pair_clauses(rules, relations, reader=reader, keep_confidences=True)
-    for clause in clauses:
-        bound = {variable for atom in clause.body for variable in atom[1:]}
-        if len(clause.heads) != 1 or not bound.issuperset(clause.heads[0][1:]):
-            raise DataError(
-                f"{reader} needs one head that follows from positive atoms; a RuleDecoder takes {clause.source}"
-            )
-    return clauses
+def is_pair_rule(clause: AtomClause, relations: Iterable[str]) -> bool:
+    """Return whether a clause is a Horn rule over relations of distinct entities whose head's entities the body has."""
+    pairs = len(clause.variables) * (len(clause.variables) - 1) // 2
+    bound = {argument for atom in clause.body for argument in atom.args}
+    return (
+        len(clause.heads) == 1
+        and bound.issuperset(clause.heads[0].args)
+        and all(atom.predicate in relations and len({*atom.args}) == 2 and min(atom.args) >= 0 for atom in clause.atoms)
+        and len({pair for pair in clause.apart if min(pair) >= 0}) == pairs
+        and not clause.orders
+    )

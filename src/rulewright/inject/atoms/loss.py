@@ -1,36 +1,69 @@
-"""The consistency loss: a term for training that grows where predicted relations break rules.
+"""The consistency loss: a term for training that grows where predictions break rules.
 
-A grounding of a rule contributes the hinge ``max(0, offset + Σ body − head)`` of log-probabilities. Its derivative is
-one for body atoms and minus one for the head where the hinge is open, and zero elsewhere: so one pass over all
-groundings finds which hinges are open, three reductions of that pass give the gradient, and the sum itself is the
-gradient times the log-probabilities plus the offsets of the open hinges. Nothing of the size of all groundings is kept.
+Three ways lead from clauses to a sum over their groundings. Hinges of Horn rules over stacked relations have a kernel
+of their own (`pair_hinges`); those of other clauses and negative logarithms are computed block by block (`grids`); the
+expected number of false groundings is a contraction (`rulewright.inject.layer.plan`).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from rulewright.checks import Flag, OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters
+from rulewright.checks import (
+    Flag,
+    OneOf,
+    ParameterRule,
+    Real,
+    Whole,
+    check_parameter,
+    check_parameters,
+    read_memory_limit,
+)
 from rulewright.errors import DataError
-from rulewright.inject.atoms.clauses import PairClause, read_horn_clauses
-from rulewright.logic import RuleSource
-from rulewright.logic.chain import encode_step, is_inverse, step_relation
-
-Pair: TypeAlias = tuple[int, int]
+from rulewright.inject.atom_space import ENTITY, AtomSpace, Domains
+from rulewright.inject.atoms.clauses import AtomClause, ClauseSource, index_literals, is_pair_rule, read_clauses
+from rulewright.inject.atoms.grids import ClauseCase, GridSum, GridTerm, split_cases
+from rulewright.inject.atoms.pair_hinges import PairHinges
+from rulewright.inject.inputs import (
+    Evidence,
+    GroundInputs,
+    Logits,
+    Mask,
+    StoredEvidence,
+    read_inputs,
+    split_inputs,
+)
+from rulewright.inject.layer.grounding import Grounding
+from rulewright.inject.layer.plan import Planner
+from rulewright.logic import (
+    Comparison,
+    Formula,
+    Not,
+    Rule,
+    RuleSource,
+    Statement,
+    Variable,
+    WeightedFormula,
+    exclusive_clauses,
+    units,
+    variables,
+)
+from rulewright.logic import Literal as LogicLiteral
 
 CHUNK_ON_CPU = 2**20
 CHUNK_ON_OTHER_DEVICES = 2**24
 
 _PARAMETER_RULES: Mapping[str, ParameterRule] = {
-    "form": OneOf("sum", "published"),
+    "form": OneOf("hinge", "published", "violation", "log"),
+    "per": OneOf("grounding", "sample", None),
     "reduction": OneOf("mean", "sum", "none"),
     "chunk": Whole(1, optional=True),
     "check_finite": Flag(),
@@ -38,37 +71,51 @@ _PARAMETER_RULES: Mapping[str, ParameterRule] = {
 
 
 class ConsistencyLoss(nn.Module):
-    r"""How far predicted relations break rules, to be added to the loss of any model of entity pairs.
+    r"""How far predictions break rules, to be added to the loss of any model.
 
-    For a rule ``head(v0, vl) :- r1(v0, v1), …, rl(vl-1, vl)`` with confidence c, and every assignment e of distinct
-    entities of a document, the loss is
+    ``loss(logits, evidence=None, mask=None)`` takes what every injector takes (`rulewright.inject.atom_space`): atoms
+    of any number of arguments, with classes or without, by predicate; or, with ``relations``, ``loss(logits[B, n, n,
+    R], mask[B, n])``, where the diagonal is ignored. A sample is a row of the batch. For each grounding of a statement,
+    with P = σ(logit) (of classes the softmax), it adds up
 
-        max(0, log(η_l · c) + Σ_i log P(r_i | e_i-1, e_i) − log P(head | e_0, e_l)),   P = σ(logit), η_l = exp(−eta · l)
+    - ``"hinge"``: ``max(0, log(η_l · c) + Σ_i log P(body_i) − log P(head))``, η_l = exp(−eta · l), for a rule of
+      confidence c (of a hard formula 1) with l body atoms. Of several heads one must hold: ``P = 1 − Π (1 − P(head))``.
+      A denial is read as "the others imply that this one does not hold", the mean over its atoms;
+    - ``"published"``: the same for Horn rules over ``relations``, but for every rule the largest over the body's own
+      entities and then the mean over all pairs;
+    - ``"violation"``: the probability that the grounding is false, its atoms being independent;
+    - ``"log"``: minus the logarithm of the probability that it is true.
 
-    An inverse relation is the transposed pair. Any Horn rule over the relations is taken, not only chains; a hard
-    formula that is one counts with confidence 1. ``loss(logits[B, n, n, R], mask[B, n])`` takes a document a row; the
-    last dimension follows ``relations`` (without "no relation"), the diagonal is ignored, and a document with fewer
-    entities than a rule has variables has no grounding of it. For a model with an adaptive threshold give the margins,
-    logits minus threshold logits.
+    In the last two a rule weighs its confidence, ``w formula`` w, ``hard`` and ``learn`` formulas 1: a loss cannot
+    learn its own weights. Atoms that coincide in a grounding are one atom. Observed atoms have no gradient: the hinge
+    is that of the clause without them, and where evidence alone breaks a clause, hinge and log count nothing.
 
     Args:
-        rules: a rule set or rules; what has no meaning over pairs is refused by name.
-        relations: the names of the R relations, in the order of the logits.
-        form: ``"sum"`` adds over all rules and assignments, as the formula is printed; ``"published"`` takes for every
-            rule the largest over the body's own entities and then the mean over all pairs, and adds over rules.
+        rules: a rule set, a rule, text or a list; what has no meaning in a form is refused by name.
+        relations: the names of the R relations of stacked logits, in their order and without "no relation".
+        domains: for each type its size or its entities' names; constants need names.
+        distinct: whether different variables stand for different entities; None is so with ``relations`` only.
+        evidence: observations of every call, as buffers that follow ``.to()``; those of a call replace them by name.
+        form: see above.
+        per: ``"grounding"`` takes for every statement the mean over its groundings, ``"sample"`` their sum; None is
+            what the form was published with: a sum of hinges, the mean of ``"violation"`` and ``"log"``.
+        reduction: over the samples of a batch: ``"mean"``, ``"sum"``, or ``"none"`` for one value each.
         eta: the slack of one body atom; or a mapping from length l to ``-log η_l``.
-        reduction: over the documents of a batch: ``"mean"``, ``"sum"``, or ``"none"`` for one value each.
         chunk: how many groundings are looked at at once. Memory grows with it and not with the number of rules.
-        check_finite: refuse logits that are NaN or infinite; turn it off to save a pass over them.
+        check_finite: refuse logits that are infinite; turn it off to save a pass over them.
+        memory_limit: bytes, or a text such as ``"2GB"``, above which the contractions of ``"violation"`` are refused;
+            None is half of what the device of the logits has.
 
-    The value is of type float32, or float64 for such logits, whatever the precision of the logits. There is no second
-    derivative.
+    The value is of type float32, or float64 for such logits, whatever the precision of the logits. ``torch.compile``
+    compiles the form ``"violation"`` and runs the others as they are.
 
-    >>> from rulewright.logic import parse_rules
-    >>> rules = parse_rules("0.9 :: parent_of(X, Z) :- spouse_of(X, Y), parent_of(Y, Z).")
-    >>> loss = ConsistencyLoss(rules, relations=["parent_of", "spouse_of"])
+    >>> loss = ConsistencyLoss("hard dog(X) => animal(X). hard !(dog(X) & cat(X)).", form="violation")
+    >>> logits = {"dog": torch.tensor([3.0, 0.0]), "animal": torch.tensor([3.0, 0.0]), "cat": torch.tensor([-3.0, 0.0])}
+    >>> round(loss(logits).item(), 3)
+    0.295
+    >>> loss = ConsistencyLoss("0.9 :: r(X, Z) :- s(X, Y), r(Y, Z).", relations=["r", "s"])
     >>> logits = torch.full((1, 3, 3, 2), -9.0)
-    >>> logits[0, 0, 1, 1] = logits[0, 1, 2, 0] = 9.0    # spouse_of(0, 1), parent_of(1, 2) and not parent_of(0, 2)
+    >>> logits[0, 0, 1, 1] = logits[0, 1, 2, 0] = 9.0    # s(0, 1), r(1, 2) and not r(0, 2)
     >>> round(loss(logits).item(), 3)
     8.795
     """
@@ -77,385 +124,296 @@ class ConsistencyLoss(nn.Module):
         self,
         rules: RuleSource,
         *,
-        relations: Sequence[str],
-        form: Literal["sum", "published"] = "sum",
-        eta: float | Mapping[int, float] = 0.05,
+        relations: Sequence[str] | None = None,
+        domains: Domains | None = None,
+        distinct: bool | None = None,
+        evidence: Evidence | None = None,
+        form: Literal["hinge", "published", "violation", "log"] = "hinge",
+        per: Literal["grounding", "sample"] | None = None,
         reduction: Literal["mean", "sum", "none"] = "mean",
+        eta: float | Mapping[int, float] = 0.05,
         chunk: int | None = None,
         check_finite: bool = True,
+        memory_limit: int | str | None = None,
     ) -> None:
         super().__init__()
         check_parameters(locals(), _PARAMETER_RULES)
         for slack in eta.values() if isinstance(eta, Mapping) else [eta]:
             check_parameter("eta", slack, Real(0))
-        self.relations = tuple(relations)
-        self.form, self.eta, self.reduction = form, eta, reduction
+        if form == "published" and per is not None:
+            raise DataError("the form 'published' is a mean over pairs already; leave per out, or use form='hinge'")
+        self.form, self.reduction, self.eta = form, reduction, eta
+        self.per = per or ("grounding" if form in ("violation", "log") else "sample")
         self.chunk, self.check_finite = chunk, check_finite
-        self.clauses = read_horn_clauses(rules, relations, reader="ConsistencyLoss")
-        self._steps, self._groups = _group_clauses(self.clauses, self._slack)
-        self._inverse = [position for position, step in enumerate(self._steps) if is_inverse(step)]
+        self.memory_limit = read_memory_limit(memory_limit)
+        self.space: AtomSpace
+        self._planner: Planner | None = None
+        self._hinges: PairHinges | None = None  # of rules over stacked relations
+        self._grids = GridSum([])  # of all other clauses
+        self._all_grids: GridSum | None = None  # of all clauses, where relations are observed
+        if form == "violation":
+            grounding = Grounding(rules, domains=domains, relations=relations, distinct=distinct)
+            self.space, self._planner = grounding, Planner(grounding)
+        else:
+            self.space = AtomSpace(rules, domains=domains, relations=relations, distinct=distinct)
+            if form == "log":
+                self._grids = GridSum(self._make_log_terms())
+            else:
+                self._read_hinges()
+        self.evidence = StoredEvidence(self.space, evidence)
+
+    # Reading rules
+
+    def _read_hinges(self) -> None:
+        for statement in self.space.rules:
+            if isinstance(statement, WeightedFormula) and statement.kind != "hard":
+                why = "the weight is not known" if statement.kind == "learn" else "a weight is no confidence"
+                raise DataError(
+                    f"ConsistencyLoss takes rules and hard formulas in the form {self.form!r}, and {why}; use "
+                    f"form='violation' or 'log', or a LogicLayer, for: {statement}"
+                )
+        clauses = read_clauses(self.space, reader="ConsistencyLoss", keep_confidences=True)
+        self.clauses = tuple(clause for clause in clauses if clause.confidence > 0)  # others ask for nothing
+        relations = self.space.relations or ()
+        rules = [clause for clause in self.clauses if is_pair_rule(clause, relations)]
+        others = [clause for clause in self.clauses if not is_pair_rule(clause, relations)]
+        if others and self.form == "published":
+            raise DataError(
+                "the form 'published' takes rules over relations with one head that follows from positive atoms; use "
+                f"form='hinge' for: {others[0].source}"
+            )
+        self._grids = GridSum(self._make_hinge_terms(others))
+        if rules:
+            largest, mean = self.form == "published", self.per == "grounding"
+            self._hinges = PairHinges(rules, relations, self._slack, largest=largest, mean=mean)
 
     def _slack(self, length: int) -> float:
         if not isinstance(self.eta, Mapping):
             return self.eta * length
-        if length not in self.eta:
+        if length not in self.eta and length > 0:
             raise DataError(f"eta has no value for rules of length {length}, only for {sorted(self.eta)}")
-        return self.eta[length]
+        return self.eta.get(length, 0.0)
 
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch of documents; ``mask`` is true for entities and false for padding."""
-        self._check(logits, mask)
-        values: Tensor = _ConsistencyFunction.apply(logits, mask, self)  # type: ignore[no-untyped-call]
+    def _make_hinge_terms(self, clauses: Sequence[AtomClause]) -> list[GridTerm]:
+        terms = []
+        for clause in clauses:
+            literals = [(atom, False) for atom in clause.body] + [(atom, True) for atom in clause.heads]
+            length = len(clause.body) - (not clause.heads)  # a denial is implications from all atoms but one
+            offset = math.log(clause.confidence) - self._slack(length)
+            for case in split_cases(self.space, literals, clause.types, apart=clause.apart, orders=clause.orders):
+                bound = case.drop_bound()
+                terms.append(GridTerm("hinge", bound.types, (bound,), clause.types, offset=offset))
+        return terms
+
+    def _make_log_terms(self) -> list[GridTerm]:
+        terms: list[GridTerm] = []
+        for statement_index, formula in self.space.stated:
+            statement = self.space.rules.statements[statement_index]
+            assert isinstance(statement, Rule | WeightedFormula)
+            weight = weigh_statement(statement)
+            if weight < 0:
+                raise DataError(
+                    "the form 'log' takes no negative weights; negate the formula, or use form='violation', for: "
+                    f"{statement}"
+                )
+            types = _type_variables(self.space, formula)
+            counted = tuple(types.values())
+            clauses = exclusive_clauses(formula)
+            if len(clauses) == 1:
+                cases = self._split_formula(formula, types, statement)
+                bound = [case.drop_bound() for case in cases]
+                terms += [GridTerm("clause", case.types, (case,), counted, weight=weight) for case in bound]
+            elif clauses:
+                cases = self._split_formula(Not(formula), types, statement)
+                terms.append(GridTerm("formula", counted, tuple(cases), counted, weight=weight))
+        return [term for term in terms if term.weight > 0]
+
+    def _split_formula(
+        self, formula: Formula, types: Mapping[Variable, str], statement: ClauseSource
+    ) -> list[ClauseCase]:
+        """Return the cases in which a formula may be false, as clauses of which no two are false together."""
+        cases: list[ClauseCase] = []
+        # An assignment is a grounding, or not, by all atoms of the formula; a clause may have few of them.
+        every = [LogicLiteral(unit) for unit in units(formula) if not isinstance(unit, Comparison)]
+        whole = index_literals(self.space, every, types, statement, reader="ConsistencyLoss")
+        assert whole is not None
+        for clause in exclusive_clauses(formula):
+            read = index_literals(self.space, clause.literals, types, statement, reader="ConsistencyLoss")
+            if read is not None:
+                apart = tuple(dict.fromkeys((*whole.apart, *read.apart)))
+                cases += split_cases(
+                    self.space, read.atoms, [*types.values()], equal=read.equal, apart=apart, orders=read.orders
+                )
+        return cases
+
+    # Calls
+
+    def forward(self, logits: Logits, evidence: Evidence | Tensor | None = None, mask: Mask | None = None) -> Tensor:
+        """Return the loss of a batch; with ``relations`` also ``loss(logits, mask)`` with two tensors."""
+        by_predicate, given, masks = split_inputs(self.space, logits, evidence, mask)
+        observed = self.evidence.join(given)
+        stacked: Tensor | None = None
+        if isinstance(logits, Tensor):
+            stacked = self._clear_stacked(logits, (masks or {}).get(ENTITY))
+            by_predicate = self.space.split_relations(stacked)
+        device = next((tensor.device for tensor in by_predicate.values()), torch.device("cpu"))
+        with torch.autocast(device.type, enabled=False):
+            if stacked is not None and not stacked.numel():  # no samples, or no entities
+                batch = tuple(stacked.shape[:-3])
+                values = torch.zeros(math.prod(batch), device=device)
+            elif self._planner is not None:
+                values, batch = self._sum_violations(self._planner, by_predicate, observed, masks)
+            else:
+                values, batch = self._sum_groundings(stacked, by_predicate, observed, masks)
+        if not values.requires_grad:  # no rule looks at a logit: they still have a gradient, of zeros
+            values = sum((tensor.flatten()[:0].sum() for tensor in by_predicate.values()), values)
         if self.reduction == "none":
-            return values
+            return values.reshape(batch)
         total = values.sum()
         return total / max(1, len(values)) if self.reduction == "mean" else total
 
-    def _check(self, logits: Tensor, mask: Tensor | None) -> None:
-        shape, relations = tuple(logits.shape), len(self.relations)
-        if logits.dim() != 4 or shape[1] != shape[2] or shape[3] != relations:
-            hint = "; add the batch: logits[None]" if logits.dim() == 3 else ""
-            raise DataError(f"logits must have shape [B, n, n, {relations}], got {list(shape)}{hint}")
+    def _clear_stacked(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Check stacked logits, and return them with 0 on the diagonal and for padding, which may hold anything."""
         if not logits.is_floating_point():
             raise DataError(f"logits must be floating point, got {logits.dtype}")
-        if mask is not None and mask.shape != shape[:2]:
-            raise DataError(f"mask must have shape {list(shape[:2])}, got {list(mask.shape)}")
-
-    def _sum_documents(self, logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the loss of every document, and its gradient."""
-        precise = torch.float64 if logits.dtype == torch.float64 else torch.float32
-        values = torch.zeros(len(logits), dtype=precise, device=logits.device)
-        gradient = torch.zeros(logits.shape, dtype=precise, device=logits.device)
-        for documents, pairs in _group_by_size(logits, mask):
-            values[documents], gradient[pairs] = self._sum_equal_sizes(logits[pairs].to(precise))
-        return values, gradient
-
-    def _sum_equal_sizes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of documents that have the same number of entities, and its gradient."""
-        size = logits.shape[1]
-        by_relation = logits.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
-        by_relation.diagonal(dim1=2, dim2=3).zero_()
-        if self.check_finite and not torch.isfinite(by_relation).all():
-            document, relation, head, tail = torch.nonzero(~torch.isfinite(by_relation))[0].tolist()
+        batch, size = logits.shape[:-3], logits.shape[-2]
+        unused = torch.eye(size, dtype=torch.bool, device=logits.device)
+        if mask is not None:
+            if mask.shape not in (torch.Size([*batch, size]), torch.Size([size])):
+                raise DataError(f"mask must have shape {[*batch, size]}, got {list(mask.shape)}")
+            if mask.dtype != torch.bool:
+                raise DataError(f"the mask must be boolean, got {mask.dtype}")
+            exists = mask.to(logits.device)
+            unused = unused | ~(exists.unsqueeze(-1) & exists.unsqueeze(-2))
+        cleared = logits.masked_fill(unused.unsqueeze(-1), 0.0)
+        if self.check_finite and not torch.compiler.is_compiling() and not torch.isfinite(cleared).all():
+            *_, head, tail, relation = position = torch.nonzero(~torch.isfinite(cleared))[0].tolist()
+            assert self.space.relations is not None
             raise DataError(
-                f"logits must be finite, got {by_relation[document, relation, head, tail].item()} for relation "
-                f"{self.relations[relation]!r} between entities {head} and {tail} of a document"
+                f"logits must be finite, got {cleared[tuple(position)].item()} for relation "
+                f"{self.space.relations[relation]!r} between entities {head} and {tail} of a document"
             )
-        log_p = nn.functional.logsigmoid(by_relation)
-        chunk = self.chunk or (CHUNK_ON_CPU if logits.device.type == "cpu" else CHUNK_ON_OTHER_DEVICES)
-        sums = _HingeSums(self._walk_steps(log_p), largest=self.form == "published", chunk=chunk)
-        for group in self._groups:
-            sums.add(group)
-        slope = self._join_steps(sums.gradient.view(len(logits), -1, size, size), log_p)
-        # Large parts of the sum cancel, so it is taken in double precision.
-        values = (slope.double() * log_p.double()).flatten(1).sum(1) + sums.offsets.double()
-        share = 1 / (size * (size - 1)) if self.form == "published" else 1.0
-        values = (share * values).clamp(min=0.0).to(log_p.dtype)
-        return values, slope.mul_(share).mul_(torch.sigmoid(-by_relation)).permute(0, 2, 3, 1)
+        return cleared
 
-    def _walk_steps(self, log_p: Tensor) -> Tensor:
-        """Return the log-probabilities of the steps in use as [D, S, n, n], with -inf on the diagonal."""
-        table = log_p[:, [step_relation(step) for step in self._steps]]
-        table[:, self._inverse] = table[:, self._inverse].transpose(2, 3)
-        table.diagonal(dim1=2, dim2=3).fill_(-math.inf)
-        return table
+    def _sum_violations(
+        self,
+        planner: Planner,
+        logits: Mapping[str, Tensor],
+        evidence: Evidence,
+        masks: Mapping[str, Tensor] | None,
+    ) -> tuple[Tensor, tuple[int, ...]]:
+        """Return for every sample the weighted number (or share) of groundings that are false, by contractions."""
+        inputs = read_inputs(self.space, logits, evidence, masks, dtype=torch.float32)
+        plan = planner.plan(inputs.shape, "violations")
+        if not torch.compiler.is_compiling():
+            plan.check_memory(inputs, self.memory_limit)
+        found = plan.run(inputs, inputs.marginals(inputs.logits, self.space), plan.start(inputs))
+        values = torch.zeros(math.prod(inputs.batch), dtype=inputs.dtype, device=inputs.device)
+        for formula, nodes in zip(planner.grounding.formulas, plan.violations, strict=True):
+            if nodes:  # else it is a tautology
+                false = sum(coefficient * found[node] for coefficient, node in nodes)
+                weight = weigh_statement(planner.grounding.rules.statements[formula.statement_index])
+                values = values + false * self._scale(weight, tuple(formula.types.values()), inputs)
+        return values, inputs.batch
 
-    def _join_steps(self, gradient: Tensor, log_p: Tensor) -> Tensor:
-        """Bring the gradient of steps back to [D, R, n, n]."""
-        gradient[:, self._inverse] = gradient[:, self._inverse].transpose(2, 3)
-        relations = torch.tensor([step_relation(s) for s in self._steps], dtype=torch.long, device=log_p.device)
-        return torch.zeros_like(log_p).index_add_(1, relations, gradient)
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _sum_groundings(
+        self,
+        stacked: Tensor | None,
+        logits: Mapping[str, Tensor],
+        evidence: Evidence,
+        masks: Mapping[str, Tensor] | None,
+    ) -> tuple[Tensor, tuple[int, ...]]:
+        """Return for every sample the sum of hinges or logarithms, and the shape of the batch."""
+        sums: list[Tensor] = []
+        grids = self._grids
+        batch: tuple[int, ...] = ()
+        if self._hinges is not None:
+            assert self.space.relations is not None
+            if stacked is not None and evidence.keys().isdisjoint(self.space.relations):
+                batch = tuple(stacked.shape[:-3])
+                documents = stacked.reshape(-1, *stacked.shape[-3:])
+                mask = (masks or {}).get(ENTITY)
+                if mask is not None:
+                    mask = mask.expand(*batch, -1).reshape(len(documents), -1)
+                sums.append(self._hinges.sum_documents(documents, mask, self._chunk_on(stacked.device)))
+            else:
+                grids = self._all_grids = self._all_grids or GridSum(self._make_hinge_terms(self.clauses))
+        if grids.terms or not sums:
+            inputs = self._clear_inputs(read_inputs(self.space, logits, evidence, masks, dtype=torch.float32))
+            scales = [self._scale(term.weight, term.counted, inputs) for term in grids.terms]
+            sums.append(grids.sum_rows(self.space, inputs, scales, self._chunk_on(inputs.device)))
+            batch = inputs.batch
+        dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in logits.values()) else torch.float32
+        total = sums[0].to(dtype)
+        return total if len(sums) == 1 else total + sums[1].to(dtype), batch
+
+    def _chunk_on(self, device: torch.device) -> int:
+        return self.chunk or (CHUNK_ON_CPU if device.type == "cpu" else CHUNK_ON_OTHER_DEVICES)
+
+    def _clear_inputs(self, inputs: GroundInputs) -> GroundInputs:
+        """Return inputs with 0 for atoms in no grounding, which may hold anything; refuse others that are infinite."""
+        cleared: dict[str, Tensor] = {}
+        for name, logits in inputs.logits.items():
+            declaration = self.space.predicates[name]
+            used = inputs.mask_atoms(declaration)
+            used = None if used is None else used.bool()
+            if self.space.distinct:
+                for first, second in combinations(range(declaration.arity), 2):
+                    if declaration.types[first] == declaration.types[second]:
+                        size = inputs.sizes[declaration.types[first]]
+                        shape = [size if position in (first, second) else 1 for position in range(declaration.arity)]
+                        apart = ~torch.eye(size, dtype=torch.bool, device=logits.device).view(shape)
+                        used = apart if used is None else used & apart
+            if used is not None:
+                logits = logits.masked_fill(~(used if declaration.classes is None else used.unsqueeze(-1)), 0.0)
+            if self.check_finite and name in self.space.used and not torch.isfinite(logits).all():
+                raise DataError(f"logits of {name} must be finite, got {logits[~torch.isfinite(logits)][0].item()}")
+            cleared[name] = logits
+        return replace(inputs, logits=cleared)
+
+    def _scale(self, weight: float, types: tuple[str, ...], inputs: GroundInputs) -> Tensor | float:
+        """Return what the sum over the groundings of variables of some types is multiplied by, in every sample."""
+        if self.per == "sample":
+            return weight
+        count: Tensor | float = 1.0
+        for type_name, number in Counter(types).items():
+            exists = inputs.masks.get(type_name)
+            size: Tensor | int = inputs.sizes[type_name] if exists is None else exists.sum(-1)
+            for taken in range(number):
+                count = count * (size - taken if self.space.distinct else size)
+        return weight / (count.clamp(min=1) if isinstance(count, Tensor) else max(1.0, count))
 
     def extra_repr(self) -> str:
         """Describe the loss in a line."""
-        return f"{len(self.clauses)} rules, {len(self.relations)} relations, form={self.form!r}, eta={self.eta}"
+        relations = "" if self.space.relations is None else f"{len(self.space.relations)} relations, "
+        slack = f", eta={self.eta}" if self.form in ("hinge", "published") else ""
+        return f"{len(self.space.rules)} rules, {relations}form={self.form!r}, per={self.per!r}{slack}"
 
 
-class _ConsistencyFunction(torch.autograd.Function):
-    """The gradient comes with the value, so backward only scales it."""
+def weigh_statement(statement: Statement) -> float:
+    """Return what a statement weighs in the forms ``"violation"`` and ``"log"``: a rule its confidence.
 
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, mask: Tensor | None, loss: ConsistencyLoss) -> Tensor:
-        with torch.autocast(logits.device.type, enabled=False):
-            values, gradient = loss._sum_documents(logits.detach(), mask)
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(gradient)
-        ctx.dtype = logits.dtype
-        return values
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return (gradient * upstream[:, None, None, None]).to(ctx.dtype), None, None
-
-
-def _group_by_size(
-    logits: Tensor, mask: Tensor | None
-) -> Iterator[tuple[Tensor | slice, Tensor | slice | tuple[Tensor, Tensor, Tensor]]]:
-    """Yield the documents with the same number of entities together, and the index of all their pairs."""
-    size = logits.shape[1]
-    if mask is None:
-        if size > 1 and len(logits):
-            yield slice(None), slice(None)
-        return
-    real = mask.to(device=logits.device, dtype=torch.bool)
-    counts = real.sum(1)
-    for count in sorted(set(counts.tolist())):
-        if count > 1:
-            documents = torch.nonzero(counts == count)[:, 0]
-            entities = torch.nonzero(real[documents])[:, 1].view(len(documents), count)
-            pairs = (documents[:, None, None], entities[:, :, None], entities[:, None, :])
-            yield documents, documents if count == size else pairs
-
-
-@dataclass(frozen=True)
-class _RuleGroup:
-    """Rules whose bodies join the same pairs of variables; only the relations differ.
-
-    Variables 0 and 1 are those of the head, the others are the body's own. Each body atom stands on a pair
-    (a, b) with a < b; ``slots`` gives for every body and atom the position of its step in the list that
-    `_group_clauses` returns. ``heads`` has the heads of every body as (position of the step, offset), where the
-    offset is ``log(η · confidence)``; bodies with more heads come first.
+    >>> from rulewright.logic import parse_rules
+    >>> [weigh_statement(s) for s in parse_rules("0.9 :: p(X) :- q(X). 2.5 p(X) => q(X). hard p(X). learn q(X).")]
+    [0.9, 2.5, 1.0, 1.0]
     """
-
-    variables: int
-    pairs: tuple[Pair, ...]
-    slots: tuple[tuple[int, ...], ...]
-    heads: tuple[tuple[tuple[int, float], ...], ...]
-
-    def unjoined_pairs(self) -> list[Pair]:
-        """Return the pairs of variables that no atom joins: their entities must still differ."""
-        joined = {*self.pairs, (0, 1)}
-        return [(a, b) for b in range(self.variables) for a in range(b) if (a, b) not in joined]
+    if isinstance(statement, Rule):
+        return statement.confidence
+    assert isinstance(statement, WeightedFormula)
+    return 1.0 if statement.weight is None else float(statement.weight)
 
 
-def _group_clauses(clauses: Iterable[PairClause], slack: Callable[[int], float]) -> tuple[list[int], list[_RuleGroup]]:
-    """Group clauses by shape and body; return the steps that they use, and the groups.
-
-    ``slack(length)`` is ``-log η`` for a body of that length. A rule of confidence 0 asks for nothing and is left out.
-    """
-    slots: dict[int, int] = {}  # of each step
-    shapes: dict[tuple[int, tuple[Pair, ...]], dict[tuple[int, ...], list[tuple[int, float]]]] = {}
-    for clause in clauses:
-        if clause.confidence == 0:
-            continue
-        head = clause.heads[0]
-        own = [variable for variable in range(len(clause.variables)) if variable not in head[1:]]
-        body = clause.reorder_variables([head.first, head.second, *own]).body
-        atoms = sorted(
-            ((min(a.first, a.second), max(a.first, a.second)), encode_step(a.relation, a.first > a.second))
-            for a in body
-        )
-        body_slots = tuple(slots.setdefault(step, len(slots)) for _, step in atoms)
-        head_slot = slots.setdefault(encode_step(head.relation), len(slots))
-        offset = math.log(clause.confidence) - slack(len(atoms))
-        bodies = shapes.setdefault((len(clause.variables), tuple(pair for pair, _ in atoms)), {})
-        bodies.setdefault(body_slots, []).append((head_slot, offset))
-    groups = []
-    for (variables, pairs), bodies in shapes.items():
-        ranked = sorted(bodies.items(), key=lambda item: -len(item[1]))
-        heads = tuple(tuple(heads) for _, heads in ranked)
-        groups.append(_RuleGroup(variables, pairs, tuple(body_slots for body_slots, _ in ranked), heads))
-    return list(slots), groups
-
-
-class _HingeSums:
-    """Accumulates the gradient of the hinges of many rule groups over the documents of one size.
-
-    ``table[D, S, n, n]`` holds the log-probability of every step, with -inf on the diagonal. Afterwards
-    ``gradient`` (of the same shape) and ``offsets[D]`` give the sum for document d as
-    ``(gradient[d] * table[d]).sum() + offsets[d]``.
-    """
-
-    def __init__(self, table: Tensor, *, largest: bool, chunk: int) -> None:
-        self.documents, self.steps, self.size = table.shape[:3]
-        self.table = table.view(-1, self.size, self.size)
-        self.gradient = torch.zeros_like(self.table)
-        self.offsets = table.new_zeros(self.documents)
-        self._largest, self._chunk = largest, chunk
-        self._different = table.new_zeros(1, self.size, self.size)
-        self._different.diagonal(dim1=1, dim2=2).fill_(-math.inf)
-        self._buffers = [table.new_empty(0), table.new_empty(0)]
-
-    def add(self, group: _RuleGroup) -> None:
-        """Add every rule of a group, for every assignment of distinct entities."""
-        if self.size < group.variables:
-            return
-        device = self.table.device
-        slots = torch.tensor(group.slots, device=device)
-        # Body by body over all documents: rows with more heads stay in front, as in the group.
-        every_row = torch.arange(len(group.slots) * self.documents, device=device)
-        for rows in torch.split(every_row, max(1, self._chunk // self.size**group.variables)):
-            body, document = rows // self.documents, rows % self.documents
-            first = document * self.steps
-            row_heads = [group.heads[index] for index in body.tolist()]
-            table_rows = (first[:, None] + slots[body]).unbind(1)
-            atoms = [_BodyTerm(self.table[some], pair) for some, pair in zip(table_rows, group.pairs, strict=True)]
-            heads = []
-            for position in range(len(row_heads[0])):
-                chosen = [heads_of_row[position] for heads_of_row in row_heads if len(heads_of_row) > position]
-                head_rows = first[: len(chosen)] + torch.tensor([slot for slot, _ in chosen], device=device)
-                offsets = self.table.new_tensor([offset for _, offset in chosen])
-                heads.append(_HeadTerm(self.table[head_rows], offsets, head_rows))
-            different = [_BodyTerm(self._different, pair, is_fixed=True) for pair in group.unjoined_pairs()]
-            self._add_rows(_BodyLevels(group.variables, [*atoms, *different]), len(rows), heads)
-            for atom, some in zip(atoms, table_rows, strict=True):
-                self.gradient.index_add_(0, some, atom.gradient)
-            for head in heads:
-                self.gradient.index_add_(0, head.table_rows, head.open, alpha=-1)
-                opened = head.open.sum((1, 2)) * head.offsets
-                self.offsets.index_add_(0, document[: len(opened)], opened)
-
-    def _add_rows(self, levels: _BodyLevels, rows: int, heads: list[_HeadTerm]) -> None:
-        """Run over all groundings of some rows, block by block, and leave the gradient with each term."""
-        variables = levels.last + 1
-        largest = self._largest and variables > 2
-        for ranges in self._split_blocks(variables, min(variables - 2, 2) if largest else variables - 2):
-            sums = self._sum_bodies(levels, ranges, rows)
-            if largest:
-                self._open_largest(levels, ranges, sums, heads)
-            else:
-                self._open_all(levels, ranges, sums, heads)
-
-    def _split_blocks(self, variables: int, leading: int) -> Iterator[tuple[slice, ...]]:
-        """Split the ranges of the leading variables so that a block has at most some ``chunk`` groundings."""
-        splits = []
-        for variable in range(variables):
-            rest = self.size ** (variables - variable - 1)
-            length = min(self.size, max(1, self._chunk // rest)) if variable < leading else self.size
-            splits.append([slice(start, min(start + length, self.size)) for start in range(0, self.size, length)])
-        return itertools.product(*splits)
-
-    def _sum_bodies(self, levels: _BodyLevels, ranges: tuple[slice, ...], rows: int) -> Tensor:
-        """Sum the terms that have the last variable: for every row, value of the others, and value of the last."""
-        inner = levels.add_up(levels.inner, ranges, range(levels.last + 1))
-        outer = levels.add_up(levels.outer, ranges, range(levels.last + 1))
-        assert inner is not None
-        shape = (rows, *(block.stop - block.start for block in ranges))
-        sums = self._buffer(0, shape)
-        if outer is None:
-            return sums.copy_(inner)
-        return torch.add(outer, inner, out=sums)
-
-    def _open_all(self, levels: _BodyLevels, ranges: tuple[slice, ...], sums: Tensor, heads: list[_HeadTerm]) -> None:
-        """Sum form: every grounding has a hinge of its own."""
-        prefix = levels.add_up(levels.prefix, ranges, range(max(2, levels.last)))
-        for position, head in enumerate(heads):
-            rows = len(head.values)
-            needed = head.threshold(ranges, levels.last)
-            if prefix is not None:
-                needed = needed - prefix[:rows]
-            if levels.last > 1:
-                needed = needed.unsqueeze(-1)
-            if position == len(heads) - 1:
-                opened = sums[:rows].gt_(needed)
-            else:
-                opened = torch.gt(sums[:rows], needed, out=self._buffer(1, (rows, *sums.shape[1:])))
-            levels.collect(opened, ranges, head)
-
-    def _open_largest(
-        self, levels: _BodyLevels, ranges: tuple[slice, ...], sums: Tensor, heads: list[_HeadTerm]
-    ) -> None:
-        """Published form: one hinge for each pair of the head, at the body's own entities that make it largest."""
-        prefix = levels.add_up(levels.prefix, ranges, range(levels.last))
-        if prefix is not None:
-            sums.add_(prefix.unsqueeze(-1))
-        own = tuple(range(3, sums.dim()))
-        best = sums.amax(own, keepdim=True)
-        weights = torch.zeros_like(best)
-        for head in heads:
-            rows = len(head.values)
-            opened = best.flatten(3)[:rows, :, :, 0].gt(head.threshold(ranges, 2)).to(sums.dtype)
-            head.open[:, ranges[0], ranges[1]] += opened
-            weights[:rows] += opened.view(weights[:rows].shape)
-        if weights.any():
-            # Entities that tie share the derivative evenly, as torch.amax has it.
-            chosen = sums.eq_(best)
-            chosen.mul_(weights / chosen.sum(own, keepdim=True))
-            levels.collect(chosen, ranges, None)
-
-    def _buffer(self, index: int, shape: Sequence[int]) -> Tensor:
-        """Return a reused piece of memory: fresh pages for every block would cost more than the arithmetic."""
-        count = math.prod(shape)
-        if self._buffers[index].numel() < count:
-            self._buffers[index] = self.table.new_empty(count)
-        return self._buffers[index][:count].view(*shape)
-
-
-class _BodyTerm:
-    """One body atom of some rows, or the fixed demand that two variables differ, and the gradient it collects."""
-
-    def __init__(self, values: Tensor, pair: Pair, *, is_fixed: bool = False) -> None:
-        self.values, self.pair, self.is_fixed = values, pair, is_fixed
-        self.gradient = values.new_zeros(0 if is_fixed else values.shape)
-
-
-@dataclass
-class _HeadTerm:
-    """One head of some rows: log-probabilities, offsets, rows of the table, and how many hinges are open."""
-
-    values: Tensor
-    offsets: Tensor
-    table_rows: Tensor
-
-    def __post_init__(self) -> None:
-        self.open = torch.zeros_like(self.values)
-        self.values.diagonal(dim1=1, dim2=2).fill_(math.inf)  # no body is larger: the two entities must differ
-        self.values -= self.offsets[:, None, None]
-
-    def threshold(self, ranges: tuple[slice, ...], dimensions: int) -> Tensor:
-        """Return what a body must exceed to open the hinge, with room for the variables before ``dimensions``."""
-        part = self.values[:, ranges[0], ranges[1]]
-        return part.view(*part.shape, *[1] * (dimensions - 2))
-
-
-class _BodyLevels:
-    """The terms of a body by what they share with the last two variables.
-
-    ``prefix`` lacks the last variable, ``outer`` has it without the one before, ``inner`` has both: so only two
-    operations run over all groundings, whatever the number of atoms.
-    """
-
-    def __init__(self, variables: int, terms: list[_BodyTerm]) -> None:
-        self.last = variables - 1
-        self.prefix = [term for term in terms if term.pair[1] != self.last]
-        self.outer = [term for term in terms if term.pair[1] == self.last and term.pair[0] != self.last - 1]
-        self.inner = [term for term in terms if term.pair == (self.last - 1, self.last)]
-
-    def add_up(self, terms: list[_BodyTerm], ranges: tuple[slice, ...], variables: range) -> Tensor | None:
-        """Sum terms over a block, shaped for broadcasting over ``variables``."""
-        total: Tensor | None = None
-        for term in terms:
-            part = term.values[:, ranges[term.pair[0]], ranges[term.pair[1]]]
-            sizes = {term.pair[0]: part.shape[1], term.pair[1]: part.shape[2]}
-            part = part.reshape(len(part), *[sizes.get(variable, 1) for variable in variables])
-            total = part if total is None else total + part
-        return total
-
-    def collect(self, opened: Tensor, ranges: tuple[slice, ...], head: _HeadTerm | None) -> None:
-        """Reduce the open hinges of a block to the gradient of every term, and count them for the head."""
-        every = tuple(range(self.last + 1))
-        if self.last == 1:
-            counts, kept = opened, every
-            _add_gradient(self.inner, opened, every, ranges)
-        else:
-            counts, kept = opened.sum(-1), every[:-1]
-            _add_gradient(self.prefix, counts, kept, ranges)
-            _add_gradient(self.outer, opened.sum(-2), (*every[:-2], self.last), ranges)
-            _add_gradient(self.inner, opened.sum(tuple(range(1, self.last))), every[-2:], ranges)
-        if head is not None:
-            head.open[:, ranges[0], ranges[1]] += _reduce_to_pair(counts, kept, (0, 1))
-
-
-def _add_gradient(terms: list[_BodyTerm], part: Tensor, kept: tuple[int, ...], ranges: tuple[slice, ...]) -> None:
-    """Add a reduction that kept some variables to the gradient of terms over pairs of them."""
-    for term in terms:
-        if not term.is_fixed:
-            a, b = term.pair
-            term.gradient[: len(part), ranges[a], ranges[b]] += _reduce_to_pair(part, kept, term.pair)
-
-
-def _reduce_to_pair(part: Tensor, kept: tuple[int, ...], pair: Pair) -> Tensor:
-    others = tuple(dimension for dimension, variable in enumerate(kept, start=1) if variable not in pair)
-    return part.sum(others) if others else part
+def _type_variables(space: AtomSpace, formula: Formula) -> dict[Variable, str]:
+    """Return the types of the variables of a formula."""
+    types = {
+        term: type_name
+        for unit in units(formula)
+        if not isinstance(unit, Comparison)
+        for term, type_name in zip(unit.args, space.predicates[str(unit.predicate)].types, strict=True)
+        if isinstance(term, Variable)
+    }
+    for variable in variables(formula):
+        if variable not in types:
+            raise DataError(f"variable {variable} occurs only in a comparison, so it has no type, in: {formula}")
+    return types

@@ -19,7 +19,8 @@ from rulewright.data import KnowledgeBase
 from rulewright.engine import Engine
 from rulewright.errors import RulewrightError
 from rulewright.inject import ConsistencyLoss, LogicLayer, RuleDecoder
-from rulewright.inject.atoms.clauses import read_horn_clauses
+from rulewright.inject.atom_space import AtomSpace
+from rulewright.inject.atoms.clauses import is_pair_rule, read_clauses
 from rulewright.io import read_rules
 from rulewright.learn import RuleMiner
 from rulewright.learn.lnn.learner import LNNLearner
@@ -251,10 +252,12 @@ class _Matrix:
 
         def taken(statement: object) -> bool:
             assert isinstance(statement, Rule)
+            relations = self.setting.relations
             try:
-                return bool(read_horn_clauses(statement, self.setting.relations, reader="ConsistencyLoss"))
+                clauses = read_clauses(AtomSpace(statement, relations=relations), reader="ConsistencyLoss")
             except RulewrightError:
                 return False
+            return bool(clauses) and all(is_pair_rule(clause, relations) for clause in clauses)
 
         return rules.filter(taken)
 
