@@ -8,7 +8,7 @@ shapes and dtypes are checked and values (NaN, class indices) are not, since tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import index
 from typing import TypeAlias
 
@@ -74,6 +74,7 @@ class GroundInputs:
     shape: InputShape
     dtype: torch.dtype
     device: torch.device
+    _atom_masks: dict[tuple[str, ...], Tensor | None] = field(default_factory=dict, init=False)
 
     def detach(self) -> GroundInputs:
         """Return the same without what a backward pass needs."""
@@ -81,6 +82,11 @@ class GroundInputs:
 
     def mask_atoms(self, declaration: PredicateDeclaration) -> Tensor | None:
         """Return where a predicate's atoms are of entities that exist, 1 or 0; None is everywhere."""
+        if declaration.types not in self._atom_masks:
+            self._atom_masks[declaration.types] = self._make_mask(declaration)
+        return self._atom_masks[declaration.types]
+
+    def _make_mask(self, declaration: PredicateDeclaration) -> Tensor | None:
         product: Tensor | None = None
         for position, type_name in enumerate(declaration.types):
             mask = self.masks.get(type_name)

@@ -71,17 +71,41 @@ def test_one_graph_serves_all_sizes(dynamic):
     assert counter.frame_count == (1 if dynamic else 2)
 
 
+INDUCTOR = """
+    predicate tag(token) in {o, begin, inside}.
+    1.5 tag(T) in {begin} & next(T, U) => tag(U) in {inside}.
+    0.5 next(T, U) & p(T) => p(U).
+    learn p(T) & near(T, U) => p(U).
+    -0.7 near(T, U) & near(U, V) => near(T, V).
+    closed next.
+"""
+
+
 @pytest.mark.slow
-def test_inductor():
-    layer = LogicLayer("1.0 a(X, Y) & b(Y, Z) => a(X, Z). hard a(X, Y) => b(Y, X).", relations=["a", "b"], iterations=1)
-    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
-    for batch, size in ((2, 4), (3, 6)):
-        logits = torch.randn(batch, size, size, 2, requires_grad=True)
-        mask = torch.rand(batch, size) < 0.8
-        found, wanted = compiled(logits, mask), layer(logits, mask)
-        torch.testing.assert_close(found, wanted)
-        gradients = [torch.autograd.grad(output.square().sum(), logits)[0] for output in (found, wanted)]
-        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_inductor(batch, dynamic):
+    layer = LogicLayer(INDUCTOR, iterations=1)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic)
+    for size in (4, 6) if dynamic else (4,):
+        logits = {
+            "tag": torch.randn(*batch, size, 3),
+            "p": torch.randn(*batch, size),
+            "near": torch.randn(*batch, size, size),
+        }
+        mask = {"token": torch.rand(*batch, size) < 0.8}
+        assert_same(compiled, layer, logits, {"next": torch.rand(size, size) < 0.5}, mask)
+
+
+@pytest.mark.slow
+def test_inductor_with_hard_formulas_and_relations():
+    layer = LogicLayer("2.0 a(X, Y) & b(Y, Z) => a(X, Z). hard a(X, Y) => b(Y, X).", relations=["a", "b"], iterations=2)
+    compiled = torch.compile(layer, fullgraph=True)
+    logits, mask = torch.randn(2, 4, 4, 2, requires_grad=True), torch.rand(2, 4) < 0.8
+    found, wanted = compiled(logits, mask), layer(logits, mask)
+    torch.testing.assert_close(found, wanted)
+    gradients = [torch.autograd.grad(output.square().sum(), logits)[0] for output in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
 def test_constants_orders_and_stored_evidence_compile():

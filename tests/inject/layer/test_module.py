@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
+import json
+import os
 import pickle
+import random
+from itertools import accumulate
 
 import pytest
 import torch
@@ -18,6 +22,8 @@ from torch import nn
 import rulewright as rw
 from rulewright.errors import DataError, RulewrightError
 from rulewright.inject import LogicLayer
+from rulewright.inject.inputs import read_inputs
+from rulewright.inject.layer.plan import usual_limit
 from rulewright.logic import (
     Comparison,
     PredicateDeclaration,
@@ -277,6 +283,79 @@ def test_observed_logits_in_several_batch_dimensions():
     out = layer({"p": torch.zeros(2, 4, 3), "q": torch.zeros(2, 4, 3)}, {"p": observed})
     assert out["p"][1, 3].tolist() == [1e4, -1e4, 1e4]
     torch.testing.assert_close(out["q"], observed.float().expand(2, 4, 3))
+
+
+# Memory
+
+
+def measure_peak(work, path):
+    """Return the most bytes that tensors held at one time, by what was allocated and freed."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    profiler.export_chrome_trace(str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    steps = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    return max(accumulate(size for _, size in steps))
+
+
+CHANCE = random.Random(0)
+FIFTY = " ".join(
+    f"0.5 p{CHANCE.randrange(10)}(A, B) & p{CHANCE.randrange(10)}(B, C) => p{CHANCE.randrange(10)}(A, C)."
+    for _ in range(50)
+)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        FIFTY,
+        "learn p(A, B) & p(B, C) => p(A, C). learn p(A, B) => q(A).",
+        "hard p(A, B) & p(B, C) => p(A, C).",
+        "0.5 p(A, B) & p(B, C) & p(C, D) => p(A, D).",
+        "predicate tag(t) in {a, b, c}. 1.5 n(T, U) & tag(U) in {a} => tag(T) in {a, b}. closed n.",
+    ],
+)
+@pytest.mark.filterwarnings("ignore::rulewright.errors.RulewrightWarning")
+def test_the_memory_that_a_plan_states_is_what_a_call_holds(rules, masked, tmp_path):
+    size, iterations = 120, 3
+    layer = LogicLayer(rules, iterations=iterations)
+    closed, (type_name,) = layer.grounding.closed, layer.grounding.types
+    batch = (2,) if masked else ()
+    logits = {
+        name: torch.randn(
+            *batch, *[size] * declaration.arity, *([len(declaration.classes)] if declaration.classes else [])
+        )
+        for name, declaration in layer.grounding.predicates.items()
+        if name not in closed
+    }
+    evidence = {name: torch.rand(size, size) < 0.5 for name in closed}
+    mask = {type_name: torch.rand(2, size) < 0.9} if masked else None
+    plan = layer.planner.plan(read_inputs(layer.grounding, logits, evidence, mask).shape)
+    learns_weights = layer.weights.learned is not None
+
+    def step():
+        leaves = {name: tensor.requires_grad_() for name, tensor in logits.items()}
+        sum(tensor.sum() for tensor in layer(leaves, evidence, mask).values()).backward()
+
+    def call():
+        with torch.no_grad():
+            layer(logits, evidence, mask)
+
+    for work, training in ((call, False), (step, True)):
+        work()  # what is kept from call to call is there
+        for tensor in logits.values():
+            tensor.grad = None
+        stated = plan.memory(
+            batch=2 if masked else 1, iterations=iterations, training=training, learns_weights=learns_weights
+        )
+        assert stated / measure_peak(work, tmp_path / "trace.json") == pytest.approx(1, abs=0.25)
+
+
+def test_the_limit_is_that_of_the_device():
+    layer = LogicLayer("1.0 r(A, B) & r(B, C) => r(A, C).")
+    assert layer.memory_limit is None
+    assert usual_limit(torch.device("cpu")) == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 # Stacked relations and distinct entities

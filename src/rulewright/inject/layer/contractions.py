@@ -20,6 +20,9 @@ from torch import Tensor
 BATCH = "*"
 """The type of the first dimension of tensors that have one for each row of a batch; it counts as of size 1."""
 
+VIEWS = ("diagonal", "select", "permute")
+"""The operations that hold no elements of their own."""
+
 Labels: TypeAlias = tuple[object, ...]
 Operand: TypeAlias = tuple[int, Labels]
 """A node with a label for each of its dimensions."""
@@ -61,8 +64,6 @@ class ContractionProgram:
     nodes: list[Node] = field(default_factory=list, init=False)
     released: dict[int, list[int]] = field(default_factory=dict, init=False)
     """What is let go after a node is computed, once the program is finished."""
-    peak: int = field(default=0, init=False)
-    """The most elements that nodes then hold at one time in a run, for one row of a batch."""
     _indices: dict[tuple[object, ...], int] = field(default_factory=dict, init=False)
 
     # Building
@@ -183,11 +184,54 @@ class ContractionProgram:
         for source, index in last_use.items():
             if source in computed and source not in kept:
                 self.released.setdefault(index, []).append(source)
-        held = self.peak = sum(node.elements for index, node in enumerate(self.nodes) if index not in computed)
-        for index in sorted(computed):
-            held += self.nodes[index].elements
-            self.peak = max(self.peak, held)
-            held -= sum(self.nodes[source].elements for source in self.released.get(index, ()))
+
+    # What it holds
+
+    def count_held(self, sizes: Sequence[int], unowned: Collection[int]) -> tuple[int, int]:
+        """Return the most elements that a run holds at one time, and those it holds at its end.
+
+        ``sizes`` are the elements of each node in a batch; views of a node hold its elements and no more. Nodes that
+        are ``unowned`` hold those of others, which do not count.
+        """
+        views = self.find_viewed()
+        users: dict[int, int] = {}  # how many nodes hold a tensor
+        held = peak = 0
+        for index, node in enumerate(self.nodes):
+            if node.operation == "input" or node.is_fixed:
+                held += 0 if views[index] in users or views[index] in unowned else sizes[views[index]]
+                users[views[index]] = users.get(views[index], 0) + 1
+        peak = held
+        for index, node in enumerate(self.nodes):
+            if node.operation == "input" or node.is_fixed:
+                continue
+            viewed = views[index]
+            held += 0 if viewed in users or viewed in unowned else sizes[viewed]
+            users[viewed] = users.get(viewed, 0) + 1
+            product = node.arguments.count_summed(node) * sizes[index] if node.operation == "multiply" else 0
+            peak = max(peak, held + product)
+            for source in self.released.get(index, ()):
+                users[views[source]] -= 1
+                if not users[views[source]] and views[source] not in unowned:
+                    held -= sizes[views[source]]
+                    del users[views[source]]
+        return peak, held
+
+    def find_viewed(self) -> list[int]:
+        """Return for each node the one whose elements it holds: itself, unless it is a view."""
+        viewed: list[int] = []
+        for index, node in enumerate(self.nodes):
+            viewed.append(viewed[node.sources[0]] if node.operation in VIEWS else index)
+        return viewed
+
+    def find_operands(self) -> set[int]:
+        """Return the nodes that a backward pass multiplies gradients with: operands beside one that is not fixed."""
+        operands: set[int] = set()
+        for node in self.nodes:
+            if node.operation == "multiply":
+                one, other = node.sources
+                operands |= {one} if not self.nodes[other].is_fixed else set()
+                operands |= {other} if not self.nodes[one].is_fixed else set()
+        return operands
 
     # Running
 
@@ -266,6 +310,10 @@ class _Product:
     n_both: int
     outer: tuple[tuple[int, ...], tuple[int, ...]] | None
     result_order: tuple[int, ...] | None
+
+    def count_summed(self, node: Node) -> int:
+        """Return how many products are held for each element of the result: of elementwise ones before the sum."""
+        return node.flops // (2 * node.elements) if self.is_elementwise and self.summed and node.elements else 0
 
     def multiply(self, one: Tensor, other: Tensor) -> Tensor:
         tensors = (other, one) if self.is_swapped else (one, other)

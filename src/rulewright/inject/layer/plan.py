@@ -124,6 +124,7 @@ class Plan:
         self._ones: dict[int, str | None] = {}
         self._orders: dict[int, tuple[str, Tensor, Tensor]] = {}
         self._nodes: list[range] = []  # those that each formula added
+        self._held: dict[tuple[int, int, bool, bool], int] = {}
         for ground_formula in grounding.formulas:
             start = len(self.program.nodes)
             violations: list[tuple[int, int]] = []
@@ -317,10 +318,72 @@ class Plan:
         """The number of groundings of all formulas."""
         return sum(row.groundings for row in self.rows)
 
-    def memory(self, *, batch: int = 1, bytes_each: int = 4, iterations: int = 1, training: bool = False) -> int:
-        """Return the bytes that an iteration holds at most; in training, those that all iterations keep."""
-        kept = iterations * sum(node.elements for node in self.program.nodes) if training else self.program.peak
-        return batch * bytes_each * kept
+    def memory(
+        self,
+        *,
+        batch: int = 1,
+        bytes_each: int = 4,
+        iterations: int = 1,
+        training: bool = False,
+        learns_weights: bool = False,
+    ) -> int:
+        """Return the bytes that a call holds at most beside its inputs; in training, with those of a backward pass.
+
+        While contractions run, a call holds log-odds, marginals, factors and what is computed and needed later. For a
+        backward pass each iteration keeps the marginals and all operands of products, and messages with weights that
+        are learned; the backward pass holds the gradients of one iteration's messages beside them.
+        """
+        key = (batch, iterations, training, learns_weights)
+        if key not in self._held:
+            self._held[key] = self._count_held(*key)
+        return bytes_each * self._held[key]
+
+    def _count_held(self, batch: int, iterations: int, training: bool, learns_weights: bool) -> int:
+        program, shape = self.program, self.shape
+        nodes = program.nodes
+        has_batch = bool(shape.batched or shape.batched_masks)  # else nothing is known of it, and all may have it
+        sizes = [node.elements * (batch if node.dims[:1] == (BATCH,) or not has_batch else 1) for node in nodes]
+        heads = {predicate for predicate, _, _ in self.messages}
+        factors = {name for name, _ in self._factors.values()}
+        atoms = {name: self._count_atoms(name) * batch for name in (heads | factors) - shape.observed}
+        unowned = {index for index, factor in self._factors.items() if self._is_marginal(*factor)}
+        peak, left = program.count_held(sizes, unowned)
+        total, most = sum(atoms.values()), max(atoms.values(), default=0)
+        constant = sum(  # what is observed, and the masks of atoms
+            self._count_atoms(name) * (batch if name in shape.batched or not has_batch else 1)
+            for name in factors & shape.observed
+        )
+        masked = {self.grounding.predicates[name].types for name in factors}
+        masked = {types for types in masked if not shape.batched_masks.isdisjoint(types)}
+        constant += batch * sum(prod(self.sizes[type_name] for type_name in types) for types in masked)
+        before = total if iterations > 1 else 0  # the log-odds of the iteration before
+        passing = most * (2 if masked else 1)  # what one step computes and the next replaces
+        is_checked = bool(self.grounding.hard)  # labels, their factors, the last step and the log-odds that rows keep
+        if not training:
+            constant += passing + (4 * total + most if is_checked else 0)
+            return constant + total + max(before + peak, total + most + left, 2 * total + 2 * most)
+        viewed = program.find_viewed()
+        fixed = {viewed[index] for index, node in enumerate(nodes) if node.is_fixed}
+        kept = {viewed[index] for index in program.find_operands()} - unowned - fixed
+        messages = {message.node for group in self.messages.values() for message in group}
+        if learns_weights:
+            kept |= {viewed[index] for index in messages} - unowned - fixed
+        saved = total + sum(sizes[index] for index in kept) + (total if is_checked else 0)
+        running = max(0, peak - sum(sizes[index] for index in kept | fixed))
+        gradients = sum(sizes[index] for index in messages)
+        constant += passing + most + (3 * total if is_checked else 0) + sum(sizes[index] for index in fixed - unowned)
+        return constant + iterations * saved + total + max(running, gradients + total)
+
+    def _count_atoms(self, name: str) -> int:
+        """Return how many numbers a predicate's marginals have in one row of a batch."""
+        declaration = self.grounding.predicates[name]
+        return len(declaration.classes or ("true",)) * prod(self.sizes[type_name] for type_name in declaration.types)
+
+    def _is_marginal(self, name: str, classes: frozenset[int]) -> bool:
+        """Return whether a factor is the predicate's marginals themselves."""
+        declaration = self.grounding.predicates[name]
+        is_masked = not self.shape.batched_masks.isdisjoint(declaration.types)
+        return declaration.classes is None and TRUE not in classes and not is_masked
 
     def check_memory(
         self, inputs: GroundInputs, memory_limit: int | None, *, iterations: int = 1, learns_weights: bool = False
@@ -332,6 +395,7 @@ class Plan:
             bytes_each=inputs.dtype.itemsize,
             iterations=iterations,
             training=torch.is_grad_enabled() and has_gradients,
+            learns_weights=learns_weights,
         )
         limit = usual_limit(inputs.device) if memory_limit is None else memory_limit
         if needed > limit:

@@ -108,6 +108,7 @@ def iterate(
             else:
                 shares[name] = 1 - (layer.damping or 0.0)
                 current[name] = torch.lerp(current[name], target, shares[name]) if layer.damping else target
+        del values  # of the next iteration there are as many
         if choice is not None:
             choice.consider(current)
         if steps is not None:
