@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class RulewrightError(Exception):
-    """Anything Rulewright itself reports; its text is one line that a person can act on."""
+    """Anything Rulewright itself reports; its text is a line that a person can act on, or one for each error found."""
 
 
 class RulewrightWarning(UserWarning):
@@ -21,23 +21,47 @@ class DataError(RulewrightError, ValueError):
 class ParseError(DataError):
     """Text that is not in its format, with the position where reading stopped.
 
+    Where a reader goes on after an error, it is the first of several: ``errors`` has all, in order, and each has its
+    line in the text of this one. ``is_cut`` tells that reading ended at a limit, so that there may be more.
+
     >>> print(ParseError("expected ')'", file="a.rules", line=3, column=7))
     a.rules:3:7: expected ')'
     """
 
     def __init__(
-        self, message: str, *, file: str | None = None, line: int | None = None, column: int | None = None
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        others: Sequence[ParseError] = (),
+        is_cut: bool = False,
     ) -> None:
         self.message, self.file, self.line, self.column = message, file, line, column
+        self.is_cut, self._others = is_cut, tuple(others)
         position = ":".join(str(part) for part in (file or "<text>", line, column) if part is not None)
-        super().__init__(f"{position}: {message}")
+        ending = [f"after {len(others) + 1} errors the rest was not read"] if is_cut else []
+        super().__init__("\n".join([f"{position}: {message}", *map(str, others), *ending]))
+
+    @property
+    def errors(self) -> tuple[ParseError, ...]:
+        """This error and those behind it."""
+        return (self, *self._others)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_parse_error, (self.message, self.file, self.line, self.column)
+        return _rebuild_parse_error, (self.message, self.file, self.line, self.column, self._others, self.is_cut)
 
 
-def _rebuild_parse_error(message: str, file: str | None, line: int | None, column: int | None) -> ParseError:
-    return ParseError(message, file=file, line=line, column=column)
+def _rebuild_parse_error(
+    message: str,
+    file: str | None,
+    line: int | None,
+    column: int | None,
+    others: Sequence[ParseError] = (),
+    is_cut: bool = False,
+) -> ParseError:
+    return ParseError(message, file=file, line=line, column=column, others=others, is_cut=is_cut)
 
 
 class NotFittedError(DataError, AttributeError):

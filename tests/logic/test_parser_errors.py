@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ from rulewright.logic import (
     parse_statement,
     parse_template,
 )
+from rulewright.logic.parser import MOST_ERRORS, read_statements
 
 # Text, the place of the fault, and words of the message: what was found and what is expected.
 FAULTS: list[tuple[str, int, int, tuple[str, ...]]] = [
@@ -89,7 +91,6 @@ FAULTS: list[tuple[str, int, int, tuple[str, ...]]] = [
     ("p(X) :- q(X).@{a: 1}", 1, 13, ("found '.@'", "full stop")),
     ("p(été) :- q(X).", 1, 3, ("found 'été'", "single quotes")),
     ('p("ann") :- q(X).', 1, 3, ("found '\"'", "single quotes")),
-    ("p(X) <- q(X).", 1, 6, ("found '<'", "':-'")),
     ("p(X) :- q(X) $ r(X).", 1, 14, ("found '$'",)),
     ("hard p(\x00).", 1, 8, ("found '\\x00'",)),
     ("\x00", 1, 1, ("found '\\x00'",)),
@@ -111,8 +112,78 @@ FAULTS: list[tuple[str, int, int, tuple[str, ...]]] = [
 ]
 
 
+# What other languages write, or the other kind of statement: each is told what to write instead.
+HINTS: list[tuple[str, int, int, tuple[str, ...]]] = [
+    ("p(X) -> q(X).", 1, 6, ("found '->'", "'implies' is written '=>'", "needs a weight, 'hard' or 'learn'")),
+    ("hard p(X) -> q(X).", 1, 11, ("found '->'; 'implies' is written '=>'",)),
+    ("hard p(X) → q(X).", 1, 11, ("'implies' is written '=>'",)),
+    ("hard p(X) implies q(X).", 1, 11, ("'implies' is written '=>'",)),
+    ("hard p(X) ↔ q(X).", 1, 11, ("'exactly if' is written '<=>'",)),
+    ("p(X) <- q(X).", 1, 6, ("found '<-'", "head :- body")),
+    ("p(X) if q(X).", 1, 6, ("found 'if'", "head :- body")),
+    ("if p(X) then q(X).", 1, 4, ("head :- body", "=>")),
+    ("hard p(X) and q(X) => r(X).", 1, 11, ("found 'and'; 'and' is written '&' in a formula",)),
+    ("p(X) :- q(X) and r(X).", 1, 14, ("'and' is written ',' in a rule's body",)),
+    ("p(X) :- q(X) AND r(X).", 1, 14, ("'and' is written ',' in a rule's body",)),
+    ("hard p(X) && q(X).", 1, 11, ("found '&&'", "'&'")),
+    ("hard p(X) ∧ q(X).", 1, 11, ("found '∧'", "'&'")),
+    ("p(X) :- q(X) | r(X).", 1, 14, ("'or' is written ';' in a rule's body",)),
+    ("hard p(X) or q(X).", 1, 11, ("'or' is written '|' in a formula",)),
+    ("hard p(X) || q(X).", 1, 11, ("found '||'", "'|'")),
+    ("hard p(X) ∨ q(X).", 1, 11, ("found '∨'", "'|'")),
+    ("hard p(X) ; q(X).", 1, 11, ("'or' is written '|' in a formula",)),
+    ("hard not p(X).", 1, 10, ("'not' is written '!'",)),
+    ("p(X) :- q(X), not r(X).", 1, 19, ("'not' is written '!'",)),
+    ("p(X) :- q(X), not(r(X)).", 1, 20, ("'not' is written '!'",)),
+    ("hard ¬p(X).", 1, 6, ("'not' is written '!'",)),
+    ("hard ~p(X).", 1, 6, ("'not' is written '!'",)),
+    ("~p(X).", 1, 1, ("'not' is written '!'", "needs a weight")),
+    ("p(X) :- q(X), \\+ r(X).", 1, 15, ("'not' is written '!'",)),
+    ("p(X) :- q(X), X == a.", 1, 17, ("found '=='; 'equal' is written '='",)),
+    ("p(X) :- q(X), X =< 3.", 1, 17, ("'at most' is written '<='",)),
+    ("hard X ≠ Y.", 1, 8, ("'different' is written '!='",)),
+    ("dog(X) => animal(X).", 1, 8, ("a formula needs a weight, 'hard' or 'learn' before it",)),
+    ("!(cat(X) & dog(X)).", 1, 1, ("a formula needs a weight, 'hard' or 'learn' before it",)),
+    ("0.9 p(X) :- q(X).", 1, 10, ("confidence is followed by '::'",)),
+    ("p(X) :- q(X)\nr(X) :- s(X).", 2, 1, ("found 'r' at the start of a line", "lacks its full stop")),
+    ("hard p(X) => q(X)\n  hard r(X).", 2, 3, ("found 'hard' at the start of a line", "lacks its full stop")),
+    ("# why.\np(X) :- q(X).", 1, 1, ("found '#'; a comment starts with '%'",)),
+    ("p(X) :- q(X). // why\n", 1, 15, ("found '//'; a comment starts with '%'",)),
+    ("p(X) :- q(X) @{n: 3}.", 1, 14, ("annotations follow the full stop",)),
+    ("p(X) :- q(x).", 1, 1, ("head variable X is not bound", "x is a name", "upper-case")),
+]
+
+
+def test_all_errors_of_a_text_at_once() -> None:
+    text = "p(X) :- q(X)\nr(X) -> s(X).\nhard t(X).\n# and. so\nhard t(X, Y).\nu(X) :- v(Y).\n"
+    with pytest.raises(ParseError) as caught:
+        parse_rules(text, file="a.rules")
+    errors = caught.value.errors
+    assert [(error.line, error.column) for error in errors] == [(2, 1), (2, 6), (4, 1), (5, 1), (6, 1)]
+    assert errors[0] is caught.value and not caught.value.is_cut
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"a.rules:2:1: {caught.value.message}"
+    assert lines[1:] == [str(error) for error in errors[1:]]
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and len(again.errors) == 5
+
+
+def test_reading_ends_after_many_errors() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse_rules("p(X).\n" * 100)
+    assert len(caught.value.errors) == MOST_ERRORS and caught.value.is_cut
+    assert str(caught.value).splitlines()[-1] == f"after {MOST_ERRORS} errors the rest was not read"
+
+
+def test_what_stands_between_errors_is_read() -> None:
+    reading = read_statements("p(X) -> q(X). hard r(X).\n// s\npredicate t(a). closed t. hard u(X)")
+    assert [str(statement) for _, statement in reading.stated] == ["hard r(X)."]
+    assert [begin for begin, _ in reading.declared + reading.closed] == [30, 46]
+    assert [error.line for error in reading.errors] == [1, 2, 3]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "line", "column", "words"), FAULTS, ids=[fault[0][:40] for fault in FAULTS])
+@pytest.mark.parametrize(("text", "line", "column", "words"), FAULTS + HINTS, ids=lambda part: str(part)[:40])
 def test_fault(text: str, line: int, column: int, words: tuple[str, ...]) -> None:
     with pytest.raises(ParseError) as caught:
         parse_rules(text, file="some.rules")

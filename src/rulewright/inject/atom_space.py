@@ -38,6 +38,7 @@ from rulewright.logic import (
     Term,
     Variable,
     as_rules,
+    hint_at_variable,
     units,
 )
 
@@ -192,15 +193,16 @@ class AtomSpace:
     def constant_index(self, term: Term, type_name: str, formula: Formula | None = None) -> int:
         """Return the index of a constant in the domain of its type."""
         where = "" if formula is None else f", in: {formula}"
+        hint = f"; {hint_at_variable(term)}" if hint_at_variable(term) else ""
         name = term.name if isinstance(term, Symbol) else str(term)
         if type_name not in self.entity_indices:
             raise DataError(
-                f"the constant {term} needs the names of type {type_name}: domains={{{type_name!r}: […]}}{where}"
+                f"the constant {term} needs the names of type {type_name}: domains={{{type_name!r}: […]}}{hint}{where}"
             )
         index = self.entity_indices[type_name].get(name)
         if index is None:
             error = unknown_name(f"constant of type {type_name}", name, self.entity_indices[type_name])
-            raise DataError(f"{error}{where}")
+            raise DataError(f"{error}{hint}{where}")
         return index
 
     def entity_names(self, type_name: str) -> Sequence[str] | None:

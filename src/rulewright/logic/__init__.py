@@ -2,7 +2,7 @@
 
 - `terms`: variables, symbols, numbers, atoms and the formulas built from them
 - `rules`: statements: rules, weighted formulas, templates, declarations; `ruleset`: what a ``.rules`` file holds
-- `parser` (by ``grammar.lark``): text to values; `printer`: values to text
+- `tokens` (by ``grammar.lark``), `parser`: text to values; `hints`: what is told of errors; `printer`: values to text
 - `chain`: rules whose body is a path; steps and paths by name and by index
 - `clauses`: formulas as clauses, unification; `compare`: substitution, standard form, subsumption
 - `english`, `latex`: statements for people and for papers
@@ -64,6 +64,7 @@ from rulewright.logic.terms import (
     Unit,
     Variable,
     atom_of,
+    hint_at_variable,
     units,
     variables,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "encode_path",
     "encode_step",
     "exclusive_clauses",
+    "hint_at_variable",
     "invert_step",
     "is_inverse",
     "mirror_path",

@@ -1,237 +1,38 @@
-"""Text to rules: the whole rule language, with errors that say where, what was found and what was expected.
-
-A text is cut into statements and tokens by regular expressions, made of the terminals of the grammar.
-"""
+"""Text to rules: the whole rule language, with errors that say where, what was found and what was expected."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from itertools import count
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from lark import Lark, Token
+from lark import Token
 from lark.exceptions import UnexpectedToken
-from lark.lexer import PatternStr
 
 from rulewright.errors import DataError, ParseError
 from rulewright.logic import rules as r
 from rulewright.logic import terms as t
+from rulewright.logic.hints import describe_mismatch, lacks_stop
 from rulewright.logic.ruleset import RuleSet, Usage
+from rulewright.logic.tokens import (
+    COMMENT,
+    FOREIGN,
+    find_end,
+    grammar,
+    line_and_column,
+    shorten,
+    skip_space,
+    split_statements,
+    split_tokens,
+    token_span,
+    token_type,
+)
 
-BAD = "BAD"
-"""The type of a token that no terminal of the grammar describes, and of numbers out of range."""
-
-NUMBER_DIGITS = 400
-"""The greatest length of a number."""
-
-# A quote that is not closed on its line, or holds an unknown escape, is one bad token too: were it skipped character
-# by character, a long line of such quotes would be searched again from each of them.
-_QUOTE = r"'(?:[^'\\\n]|\\.)*+'?"
-_COMMENT = r"%[^\n]*"
-_SKIPPED = re.compile(rf"(?:\s+|{_COMMENT})*+")
-_UP_TO_STOP = re.compile(rf"(?:[^'%.]++|{_QUOTE}|{_COMMENT}|\.(?!\s|%|\Z))*+\.?")
-_BRACE = re.compile(rf"{_QUOTE}|{_COMMENT}|[{{}}]")
-
-
-class Grammar(NamedTuple):
-    """The grammar as lark reads it, and what the scanner needs of its terminals."""
-
-    lark: Lark
-    fixed: dict[str, str]
-    """The terminals with one spelling: text → name."""
-    patterns: dict[str, re.Pattern[str]]
-    """The other terminals: name → what matches them."""
-    token: re.Pattern[str]
-    """Matches one token, as its group 1, and the white space and comments behind it."""
-
-
-@lru_cache(maxsize=1)
-def grammar() -> Grammar:
-    """Return the grammar, read on first use."""
-    source = files("rulewright.logic").joinpath("grammar.lark").read_text(encoding="utf-8")
-    starts = ["statement", "formula", "unit"]
-    lark = Lark(source, parser="lalr", lexer="basic", start=starts, maybe_placeholders=True)
-    terminals = [terminal for terminal in lark.terminals if terminal.name not in lark.ignore_tokens]
-    fixed = {
-        terminal.pattern.value: terminal.name for terminal in terminals if isinstance(terminal.pattern, PatternStr)
-    }
-    patterns = {
-        terminal.name: re.compile(terminal.pattern.to_regexp())
-        for terminal in terminals
-        if terminal.pattern.value not in fixed
-    }
-    signs = sorted((text for text in fixed if not text.isalpha()), key=len, reverse=True)
-    alternatives = [
-        *(re.escape(sign) for sign in signs if len(sign) > 1),  # "<=>" before the comparison "<="
-        *(pattern.pattern for pattern in patterns.values()),
-        *(re.escape(sign) for sign in signs if len(sign) == 1),  # "!" after the comparison "!="
-        *(_QUOTE, r"\w+", r"(?s:\.?.)"),  # what no terminal describes
-    ]
-    return Grammar(lark, fixed, patterns, re.compile(f"({'|'.join(alternatives)}){_SKIPPED.pattern}"))
-
-
-@lru_cache(maxsize=1 << 16)
-def token_type(token: str) -> str:
-    """Return the name of the terminal that a token is, or `BAD`.
-
-    >>> [token_type(token) for token in ("in", "inner", "Inner", "'in'", "3.5", "$")]
-    ['IN', 'WORD', 'VARIABLE', 'QUOTED', 'NUMBER', 'BAD']
-    """
-    _, fixed, patterns, _ = grammar()
-    if token in fixed:
-        return fixed[token]
-    name = next((name for name, pattern in patterns.items() if pattern.fullmatch(token)), BAD)
-    in_range = name != "NUMBER" or (len(token) <= NUMBER_DIGITS and math.isfinite(float(token)))
-    return name if in_range else BAD
-
-
-def split_tokens(text: str, begin: int, end: int) -> list[str]:
-    """Return the tokens of a part of a text; it must not start with white space or a comment.
-
-    >>> split_tokens("p(X) :- q(X, 0.5).", 0, 18)
-    ['p', '(', 'X', ')', ':-', 'q', '(', 'X', ',', '0.5', ')', '.']
-    """
-    tokens: list[str] = grammar().token.findall(text, begin, end)
-    return tokens
-
-
-def token_span(text: str, begin: int, end: int, position: int) -> tuple[int, int]:
-    """Return where in the text the token at a position of `split_tokens` stands; past the last one, where that ends."""
-    last = begin
-    for index, match in enumerate(grammar().token.finditer(text, begin, end)):
-        if index == position:
-            return match.span(1)
-        last = match.end(1)
-    return last, last
-
-
-def split_statements(text: str) -> Iterator[tuple[int, int]]:
-    r"""Cut a text at its full stops into (begin, end); an annotation belongs to the statement before it.
-
-    >>> text = "p(X) :- q(X, 0.5). @{n: 3}  % why\nhard r(X)."
-    >>> [text[begin:end] for begin, end in split_statements(text)]
-    ['p(X) :- q(X, 0.5). @{n: 3}', 'hard r(X).']
-    """
-    begin = skip_space(text, 0)
-    while begin < len(text):
-        statement = _UP_TO_STOP.match(text, begin)
-        end = statement.end() if statement else begin
-        next_begin = skip_space(text, end)
-        if text.startswith("@", next_begin):
-            end = _skip_braces(text, next_begin)
-            next_begin = skip_space(text, end)
-        yield begin, end
-        begin = next_begin
-
-
-def skip_space(text: str, position: int) -> int:
-    """Return the next position that is neither white space nor comment."""
-    skipped = _SKIPPED.match(text, position)
-    return skipped.end() if skipped else position
-
-
-def _skip_braces(text: str, position: int) -> int:
-    depth = 0
-    for match in _BRACE.finditer(text, position):
-        depth += {"{": 1, "}": -1}.get(match.group(), 0)
-        if match.group() == "}" and depth <= 0:
-            return match.end()
-    return len(text)
-
-
-def line_and_column(text: str, position: int) -> tuple[int, int]:
-    """Return a position as line and column, both from 1."""
-    return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
-
-
-_WORDS = {
-    "_STOP": "'.'",
-    "NUMBER": "a number",
-    "VARIABLE": "a variable",
-    "HOLE": "a predicate variable like ?P",
-    "WORD": "a name",
-    "OPERATOR": "a comparison",
-    "$END": "the end",
-}
-_UNKNOWN_ESCAPE = re.compile(r"(?:[^\\]|\\['\\ntr]|\\u[0-9a-fA-F]{4})*+(\\u.{0,4}|\\.)")
-
-
-def describe_mismatch(found: str, expected: Set[str]) -> str:
-    """Say what was found ("" for the end of the text), what is expected, and how to write what was probably meant.
-
-    >>> describe_mismatch("é", {"WORD"})
-    "found 'é'; names that are not lower-case ASCII words are written in single quotes"
-    >>> describe_mismatch(")", {"VARIABLE", "WORD", "QUOTED", "NUMBER"})
-    "found ')', expected a name, a number or a variable"
-    """
-    shown, found_type = (_show(found), token_type(found)) if found else ("the end of the text", "$END")
-    if found_type == BAD:
-        return f"found {shown}; {_explain_bad_token(found)}"
-    return f"found {shown}" + (_hint(found_type, expected) or f", expected {_list_expected(expected)}")
-
-
-def _explain_bad_token(token: str) -> str:
-    if token[0] == "'":
-        escape = _UNKNOWN_ESCAPE.match(token)
-        if escape is None or token[-1] != "'":
-            return "a quoted name must end on the line it starts on"
-        return rf"unknown escape {escape[1]} in a quoted name, allowed are \' \\ \n \t \r \uXXXX"
-    if grammar().patterns["NUMBER"].fullmatch(token):
-        return f"a number has at most {NUMBER_DIGITS} characters and lies between -1.79e308 and 1.79e308"
-    if token[0] == ".":
-        return "a full stop stands before white space, '%' or the end of the text"
-    if token == '"' or token.isalpha():
-        return "names that are not lower-case ASCII words are written in single quotes"
-    return "it has no meaning here outside of quotes"
-
-
-def _hint(found: str, expected: Set[str]) -> str:
-    if found in ("_STOP", "$END") and "_BY" in expected:
-        return "; a rule needs ':-' and a body, facts live in fact files and not among rules"
-    if found == "_BY" and "_IFF" in expected:
-        return " after a weight; a rule's confidence is followed by '::', a weighted formula has '=>'"
-    if found == "_WITH":
-        return "; a confidence stands before a rule, as in 0.9 :: p(X) :- q(X)."
-    if found == "LPAR" and expected == {"OPERATOR"}:
-        return " after a variable; a predicate that starts upper-case is written in quotes, as in 'P17'(X, Y)"
-    if "WORD" in expected and found in _keywords():
-        return ", a reserved word; as a name it is written in quotes"
-    if "WORD" in expected and found in ("VARIABLE", "NUMBER"):
-        return "; as a name it is written in quotes, for names start lower-case"
-    return ""
-
-
-def _keywords() -> dict[str, str]:
-    return {name: text for text, name in grammar().fixed.items() if text.isalpha()}
-
-
-def _list_expected(expected: Set[str]) -> str:
-    spelling = {name: f"'{text}'" for text, name in grammar().fixed.items()}
-    hidden = {"QUOTED", *_keywords()} if "WORD" in expected else set()
-    words = sorted(_WORDS.get(name) or spelling.get(name, name) for name in expected - hidden)
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return a text cut to so many characters.
-
-    >>> shorten("abcdef", 4)
-    'abc…'
-    """
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _show(token: str) -> str:
-    short = shorten(token, 30)
-    if not short.isprintable():
-        return repr(short)
-    return short if short[0] == "'" else f"'{short}'"
-
+MOST_ERRORS = 20
+"""After so many errors the rest of a text is not read."""
 
 # A deeper value could not be printed or compared within Python's own limit on recursion.
 _MAX_DEPTH = 100
@@ -386,6 +187,14 @@ class _Build:
 _Plan: TypeAlias = Callable[[Sequence[str]], Any]
 
 
+class _StatementError(Exception):
+    """An error in a statement, and where to read on."""
+
+    def __init__(self, error: ParseError, next_begin: int) -> None:
+        super().__init__(error)
+        self.error, self.next_begin = error, next_begin
+
+
 class _UnexpectedError(Exception):
     """The token at this position cannot stand there; one of these types could."""
 
@@ -464,17 +273,35 @@ class _Source(NamedTuple):
         line, column = line_and_column(self.text, position)
         return ParseError(message, file=self.file, line=line, column=column)
 
-    def value(self, start: str, begin: int, end: int, words: list[str] | None = None) -> Any:
-        """Build what ``start`` makes of a part of the text, or of ``words`` in place of its tokens."""
+    def value(self, start: str, begin: int, end: int, words: list[str]) -> Any:
+        """Build what ``start`` makes of a part of the text, given as ``words``."""
+        try:
+            return self.try_value(start, begin, end, words)
+        except _StatementError as failure:
+            raise failure.error from None
+
+    def try_value(self, start: str, begin: int, end: int, words: list[str] | None = None) -> Any:
+        """Build what ``start`` makes of a part of the text; an error says where to read on."""
         words = split_tokens(self.text, begin, end) if words is None else words
         try:
             build = _plan(start, tuple(map(token_type, words)))
             return build(_name_anonymous(words) if "_" in words else words)
         except _UnexpectedError as error:
             at, after = token_span(self.text, begin, end, error.position)
-            raise self.error(describe_mismatch(self.text[at:after], error.expected), at) from None
+            found, starts_line = self.text[at:after], self._starts_line(at)
+            before = words[: error.position]
+            message = describe_mismatch(found, error.expected, before, starts_line=starts_line)
+            if FOREIGN.get(found) == COMMENT:
+                next_begin = self.text.find("\n", at) + 1 or len(self.text)
+            else:
+                is_next = lacks_stop(found, error.expected, starts_line=starts_line)
+                next_begin = at if is_next and error.position else end
+            raise _StatementError(self.error(message, at), next_begin) from None
         except DataError as error:
-            raise self.error(str(error), begin) from None
+            raise _StatementError(self.error(str(error), begin), end) from None
+
+    def _starts_line(self, position: int) -> bool:
+        return not self.text[self.text.rfind("\n", 0, position) + 1 : position].strip()
 
     def statement(self, classes: Any, wanted: str) -> Any:
         """Build the only statement of the text; its full stop may be missing."""
@@ -517,32 +344,91 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     ...
     rulewright.errors.ParseError: <text>:1:6: found ':', expected ':-' or 'in'
     """
-    source = _Source(text.removeprefix("\ufeff"), file)
-    declared: list[tuple[int, r.PredicateDeclaration]] = []
-    stated: list[tuple[int, r.Statement]] = []
-    closed: list[str] = []
-    for begin, end in split_statements(source.text):
-        value = source.value("statement", begin, end)
-        if isinstance(value, r.PredicateDeclaration):
-            declared.append((begin, value))
-        elif isinstance(value, _Closed):
-            closed.append(str(value))
-        else:
-            stated.append((begin, value))
+    reading = read_statements(text, file=file)
+    if reading.errors:
+        raise _join_errors(reading.errors)
     numbers = None
-    if OFF in source.text:
+    if OFF in reading.text:
         from rulewright.logic.switched_off import number_statements
 
-        numbers = number_statements(source.text, [begin for begin, _ in stated])
-    try:
-        return RuleSet(
-            (value for _, value in stated),
-            predicates=(value for _, value in declared),
-            closed=closed,
-            numbers=numbers,
-        )
-    except DataError:
-        raise _find_misuse(source, declared, stated) from None
+        numbers = number_statements(reading.text, [begin for begin, _ in reading.stated])
+    return RuleSet(
+        (value for _, value in reading.stated),
+        predicates=(value for _, value in reading.declared),
+        closed=(name for _, name in reading.closed),
+        numbers=numbers,
+    )
+
+
+class Reading(NamedTuple):
+    """What a text holds, each part with the position where it begins, and all that is wrong with it, in order."""
+
+    text: str
+    stated: list[tuple[int, r.Statement]]
+    declared: list[tuple[int, r.PredicateDeclaration]]
+    closed: list[tuple[int, str]]
+    errors: list[ParseError]
+
+
+def read_statements(text: str, *, file: str | None = None) -> Reading:
+    """Read statement by statement; after an error go on with the next, up to `MOST_ERRORS`.
+
+    >>> reading = read_statements("p(X) : q(X). hard r(X). s(X) -> r(X).")
+    >>> [str(statement) for _, statement in reading.stated]
+    ['hard r(X).']
+    >>> [error.column for error in reading.errors]
+    [6, 30]
+    """
+    source = _Source(text.removeprefix("\ufeff"), file)
+    reading = Reading(source.text, [], [], [], [])
+    begin = skip_space(source.text, 0)
+    while begin < len(source.text) and len(reading.errors) < MOST_ERRORS:
+        next_begin = end = find_end(source.text, begin)
+        try:
+            value = source.try_value("statement", begin, end)
+        except _StatementError as failure:
+            reading.errors.append(failure.error)
+            next_begin = failure.next_begin
+        else:
+            if isinstance(value, r.PredicateDeclaration):
+                reading.declared.append((begin, value))
+            elif isinstance(value, _Closed):
+                reading.closed.append((begin, str(value)))
+            else:
+                reading.stated.append((begin, value))
+        begin = skip_space(source.text, next_begin)
+    reading.errors.extend(_find_misuses(source, reading))
+    reading.errors.sort(key=lambda error: (error.line or 0, error.column or 0))
+    return reading
+
+
+def _find_misuses(source: _Source, reading: Reading) -> list[ParseError]:
+    """Find the statements that contradict what stands before them."""
+    usage, errors = Usage(), []
+    for begin, value in [*reading.declared, *reading.stated]:
+        try:
+            if isinstance(value, r.PredicateDeclaration):
+                usage.declare(value)
+            else:
+                usage.add(value)
+        except DataError as error:
+            errors.append(source.error(str(error), begin))
+            if len(errors) >= MOST_ERRORS:
+                break
+    return errors
+
+
+def _join_errors(errors: Sequence[ParseError]) -> ParseError:
+    """Return the first error with the others behind it."""
+    first, *others = errors[:MOST_ERRORS]
+    return ParseError(
+        first.message,
+        file=first.file,
+        line=first.line,
+        column=first.column,
+        others=others,
+        is_cut=len(errors) >= MOST_ERRORS,
+    )
 
 
 RuleSource: TypeAlias = RuleSet | r.Statement | str | Iterable[r.Statement | str]
@@ -572,22 +458,6 @@ def as_rules(rules: RuleSource) -> RuleSet:
         else:
             raise DataError(f"rules must be statements or their text, got {given!r}")
     return RuleSet(statements)
-
-
-def _find_misuse(
-    source: _Source, declared: list[tuple[int, r.PredicateDeclaration]], stated: list[tuple[int, r.Statement]]
-) -> ParseError:
-    """Find the first statement that contradicts what stands before it, once it is known that there is one."""
-    usage = Usage()
-    for begin, value in [*declared, *stated]:
-        try:
-            if isinstance(value, r.PredicateDeclaration):
-                usage.declare(value)
-            else:
-                usage.add(value)
-        except DataError as error:
-            return source.error(str(error), begin)
-    raise AssertionError("a rule set refused statements that agree with each other")
 
 
 def parse_rule(text: str) -> r.Rule:

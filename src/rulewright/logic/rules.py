@@ -20,6 +20,7 @@ from rulewright.logic.terms import (
     Not,
     Or,
     PredicateVariable,
+    Symbol,
     Term,
     Variable,
     atom_of,
@@ -300,7 +301,9 @@ def _check_implication(head: Head, body: tuple[Formula, ...]) -> None:
     bound = bound.union(*(_bound_terms(part, True) for part in others))
     for term in head.args:
         if isinstance(term, Variable) and term not in bound:
-            raise DataError(f"head variable {term} is not bound: it occurs in no positive atom of the body")
+            lower = Symbol(term.name.lower())
+            hint = f"; {lower} is a name, for variables start upper-case" if lower in bound else ""
+            raise DataError(f"head variable {term} is not bound: it occurs in no positive atom of the body{hint}")
     for part in others:
         _check_bound(part, True, frozenset(bound))
 

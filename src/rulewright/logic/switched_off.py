@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rulewright.errors import DataError
-from rulewright.logic.parser import OFF, parse_rules, split_statements
+from rulewright.logic.parser import OFF, parse_rules
 from rulewright.logic.rules import Statement
+from rulewright.logic.tokens import split_statements
 
 _OFF_BLOCK = re.compile(rf"^(?:{OFF}[^\n]*(?:\n|\Z))+", re.MULTILINE)
 _MOST_LINES = 30  # of a statement that is switched off and stands among other comments

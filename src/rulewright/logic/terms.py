@@ -74,6 +74,17 @@ class Number:
 Term: TypeAlias = Variable | Symbol | Number
 
 
+def hint_at_variable(term: Term) -> str:
+    """Return a hint where a name looks like a variable: a lower-case letter alone, perhaps with a number behind it.
+
+    >>> hint_at_variable(Symbol("x")), hint_at_variable(Symbol("ann"))
+    ('variables start upper-case: write X for a variable', '')
+    """
+    if not isinstance(term, Symbol) or not re.fullmatch("[a-z][0-9]*", term.name):
+        return ""
+    return f"variables start upper-case: write {term.name.upper()} for a variable"
+
+
 @dataclass(frozen=True, slots=True)
 class PredicateVariable:
     """A predicate to be found, written ``?P``; only templates and queries over all predicates hold one."""

@@ -12,7 +12,7 @@ from html import escape
 
 from rulewright.logic import Atom, Comparison, Literal, Membership, Rule, Term, Variable
 from rulewright.logic.english import short_name
-from rulewright.logic.parser import shorten
+from rulewright.logic.tokens import shorten
 from rulewright.web.lookup import Neighbour, Neighbourhood, RelationGroup
 
 # What no one sees, what ends a line, what turns the direction of a line, and halves of characters

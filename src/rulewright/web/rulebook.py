@@ -18,9 +18,10 @@ from rulewright.files import read_text, write_text
 from rulewright.io import read_rules
 from rulewright.io.formats import detect_rule_format
 from rulewright.logic import Rule, RuleSet, Statement, parse_rules, parse_statement
-from rulewright.logic.parser import OFF, split_statements
+from rulewright.logic.parser import OFF
 from rulewright.logic.ruleset import Usage
 from rulewright.logic.switched_off import cut_comments
+from rulewright.logic.tokens import split_statements
 
 STATISTICS = ("support", "body", "pairs", "pca", "pca_body", "coverage")
 """Annotations that count facts: they say nothing of a rule that was changed since."""
