@@ -320,3 +320,19 @@ def test_what_is_held_out_names_nothing_that_is_not_kept(drawn, share, seed):
     assert {arg for _, args in kept.facts() for arg in args} == {arg for _, args in kb.facts() for arg in args}
     again, _ = kb.hold_out(share, seed=seed, keep_names=True)
     assert list(again.facts()) == list(kept.facts())
+
+
+def test_labels_of_samples() -> None:
+    kb = KnowledgeBase.from_labels({"a": np.array([1, 0, 1]), "b": [False, False, False]})
+    assert kb.tuples("a") == [("0",), ("2",)] and kb.count("b") == 0 and kb.n_entities == 3
+    assert KnowledgeBase.from_labels(np.eye(3), ["a", "b", "c"]).tuples("c") == [("2",)]
+    for labels, names, words in (
+        (np.eye(3), None, "no names"),
+        (np.eye(3), ["a"], "got .3, 3. and 1 names"),
+        ({"a": [1], "b": [1, 0]}, None, "arrays of one length"),
+        ({}, None, "got none"),
+        ({"a": [0.3]}, None, "true or false"),
+        ({"a": [1]}, ["a"], "a mapping has its own"),
+    ):
+        with pytest.raises(DataError, match=words):
+            KnowledgeBase.from_labels(labels, names)

@@ -34,6 +34,7 @@ _LEARNERS_OF = {
     "no_unary": ("mine",),
     "no_constants": ("mine",),
     "no_thresholds": ("mine",),
+    "exclusions": ("mine",),
     "prune": ("mine",),
     "sample": ("mine",),
     "templates": ("lnn",),
@@ -91,6 +92,9 @@ def learn(
     no_unary: Annotated[bool, typer.Option("--no-unary", help="mine: no unary predicates or classes.")] = False,
     no_constants: Annotated[bool, typer.Option("--no-constants", help="mine: no rules that name entities.")] = False,
     no_thresholds: Annotated[bool, typer.Option("--no-thresholds", help="mine: no comparisons of numbers.")] = False,
+    exclusions: Annotated[
+        bool, typer.Option("--exclusions", help="mine: also what never holds together, as hard !(cat(X) & dog(X)).")
+    ] = False,
     prune: Annotated[
         bool, typer.Option("--prune", help="mine: leave out rules whose facts better ones explain.")
     ] = False,
@@ -160,6 +164,7 @@ def learn(
                 unary=False if no_unary else None,
                 constants=False if no_constants else None,
                 thresholds=False if no_thresholds else None,
+                exclusions=exclusions,
                 prune=prune,
                 sample=sample,
                 seed=seed,
@@ -196,16 +201,27 @@ def learn(
         warn(summary if output == "-" else f"{summary}, written to {output}")
     if json:
         if output != "-":
-            print_json([{"rule": str(rule), "confidence": rule.confidence, **rule.annotations} for rule in rules.rules])
+            learned: list[dict[str, object]] = [
+                {"rule": str(rule), "confidence": rule.confidence, **rule.annotations} for rule in rules.rules
+            ]
+            if exclusions:
+                learned += [{"formula": str(formula), **formula.annotations} for formula in rules.formulas]
+            print_json(learned)
         return
     if output is not None:
         return
     statistics = rules[:limit].columns()
-    if len(rules):
+    if statistics["rule"]:
         figures = ("confidence", "weight", "weight_inverse", "support", "body", "pairs", "pca", "coverage")
         shown = [name for name in figures if name in statistics]
         cells = [["" if value is None else value for value in statistics[name]] for name in shown]
         texts = [text.split(" :: ")[-1] for text in map(str, statistics["rule"])]
         print_table((*shown, "rule"), list(zip(*cells, texts, strict=True)))
+        print_line()
+    if exclusions and rules.formulas:
+        print_table(
+            ("support", "body", "expected", "exclusion"),
+            [(*formula.annotations.values(), str(formula.formula)) for formula in rules.formulas[:limit]],
+        )
         print_line()
     print_line(summary + (f"; {limit} are shown" if len(rules) > limit else ""))

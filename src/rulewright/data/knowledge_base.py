@@ -101,6 +101,46 @@ class KnowledgeBase:
         return builder.build()
 
     @classmethod
+    def from_labels(
+        cls, labels: Mapping[str, npt.ArrayLike] | npt.ArrayLike, names: Sequence[str] | None = None
+    ) -> KnowledgeBase:
+        """Build a knowledge base from the labels of n samples: a unary predicate for each label.
+
+        ``labels`` has a boolean array ``[n]`` for each label, or is one array ``[n, K]`` whose K columns ``names``
+        names. The entities are the samples, called by their indices ``0`` … ``n - 1``; what is not true is no fact.
+
+        >>> kb = KnowledgeBase.from_labels({"dog": [True, False, True], "animal": [True, False, True]})
+        >>> kb.tuples("dog"), kb.n_entities
+        ([('0',), ('2',)], 3)
+        >>> KnowledgeBase.from_labels([[1, 0], [1, 1]], ["animal", "dog"]).count("animal")
+        2
+        """
+        if not isinstance(labels, Mapping):
+            table = np.asarray(labels)
+            if names is None or table.ndim != 2 or table.shape[1] != len(names):
+                given = "no names" if names is None else f"{len(names)} names"
+                raise DataError(f"labels must be an array [n, K] with K names, got {list(table.shape)} and {given}")
+            labels = {name: table[:, position] for position, name in enumerate(names)}
+        elif names is not None:
+            raise DataError("names go with one array of labels; a mapping has its own")
+        columns = {name: np.asarray(column) for name, column in labels.items()}
+        shapes = {column.shape for column in columns.values()}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+            found = ", ".join(f"{name} {list(column.shape)}" for name, column in columns.items()) or "none"
+            raise DataError(f"labels must be arrays of one length, got {found}")
+        for name, column in columns.items():
+            if not np.isin(column, (0, 1)).all():
+                raise DataError(f"the label {name} must be true or false of every sample, got {np.unique(column)[:3]}")
+        from rulewright.data.builder import ENTITY_TYPE
+
+        ((size,),) = shapes
+        return cls.from_columns(
+            {ENTITY_TYPE: Domain(ENTITY_TYPE, [str(index) for index in range(size)])},
+            [PredicateDeclaration(name, (ENTITY_TYPE,)) for name in columns],
+            {name: [np.flatnonzero(column)] for name, column in columns.items()},
+        )
+
+    @classmethod
     def from_frame(
         cls, frame: Any, *, format: Literal["triples", "table"] = "triples", columns: Sequence[str] | None = None
     ) -> KnowledgeBase:

@@ -360,7 +360,7 @@ def parse_rules(text: str, *, file: str | None = None) -> RuleSet:
     )
 
 
-class Reading(NamedTuple):
+class RuleReading(NamedTuple):
     """What a text holds, each part with the position where it begins, and all that is wrong with it, in order."""
 
     text: str
@@ -370,7 +370,7 @@ class Reading(NamedTuple):
     errors: list[ParseError]
 
 
-def read_statements(text: str, *, file: str | None = None) -> Reading:
+def read_statements(text: str, *, file: str | None = None) -> RuleReading:
     """Read statement by statement; after an error go on with the next, up to `MOST_ERRORS`.
 
     >>> reading = read_statements("p(X) : q(X). hard r(X). s(X) -> r(X).")
@@ -380,7 +380,7 @@ def read_statements(text: str, *, file: str | None = None) -> Reading:
     [6, 30]
     """
     source = _Source(text.removeprefix("\ufeff"), file)
-    reading = Reading(source.text, [], [], [], [])
+    reading = RuleReading(source.text, [], [], [], [])
     begin = skip_space(source.text, 0)
     while begin < len(source.text) and len(reading.errors) < MOST_ERRORS:
         next_begin = end = find_end(source.text, begin)
@@ -402,7 +402,7 @@ def read_statements(text: str, *, file: str | None = None) -> Reading:
     return reading
 
 
-def _find_misuses(source: _Source, reading: Reading) -> list[ParseError]:
+def _find_misuses(source: _Source, reading: RuleReading) -> list[ParseError]:
     """Find the statements that contradict what stands before them."""
     usage, errors = Usage(), []
     for begin, value in [*reading.declared, *reading.stated]:

@@ -18,15 +18,13 @@ from rulewright.errors import DataError, TimeLimitError
 from rulewright.learn.base import Learner
 from rulewright.learn.miner.chains import ChainCounter
 from rulewright.learn.miner.confidence import Confidence
+from rulewright.learn.miner.exclusions import ExclusionCounter
 from rulewright.learn.miner.filters import MIN_NAMED_SUPPORT, PRESETS, Loops, RuleFilters
 from rulewright.learn.miner.properties import PropertyCounter
 from rulewright.learn.miner.pruning import cover_facts, drop_redundant
 from rulewright.learn.miner.refinements import RefinementCounter
 from rulewright.learn.miner.thresholds import ThresholdCounter
-from rulewright.logic import (
-    Rule,
-    RuleSet,
-)
+from rulewright.logic import Rule, RuleSet, WeightedFormula
 
 
 class RuleMiner(Learner):
@@ -65,6 +63,9 @@ class RuleMiner(Learner):
         constants: whether rules about one entity may name others, ``speaks(X, dutch) ← born_in(X, ghent)``,
             where they hold of five or more (True).
         thresholds: whether rules may compare numbers, ``retired(X) ← age(X, A) ∧ A > 64`` (True).
+        exclusions: whether to look for predicates that never hold of the same, ``hard !(cat(X) & dog(X)).``, of one
+            entity or of two, though chance would have them meet; see `ExclusionCounter`. They are the formulas of
+            ``rules_``, with support, body and ``expected``, how often chance would break them (False).
         prune: leave out chains that shorter ones make superfluous, see `drop_redundant`, and then, of rules of all
             forms, those that explain fewer than ``min_support`` facts that no better rule explains, see `cover_facts`.
         sample: None counts exactly. A number has rules of length 3 and 4 counted from so many first entities v0,
@@ -105,6 +106,7 @@ class RuleMiner(Learner):
         "unary": OneOf(True, False, None),
         "constants": OneOf(True, False, None),
         "thresholds": OneOf(True, False, None),
+        "exclusions": Flag(),
         "prune": Flag(),
         "sample": Whole(1, optional=True),
         "seed": Whole(0),
@@ -132,6 +134,7 @@ class RuleMiner(Learner):
         unary: bool | None = None,
         constants: bool | None = None,
         thresholds: bool | None = None,
+        exclusions: bool = False,
         prune: bool = False,
         sample: int | None = None,
         seed: int = 0,
@@ -145,7 +148,7 @@ class RuleMiner(Learner):
         self.preset, self.min_coverage, self.min_relation_facts = preset, min_coverage, min_relation_facts
         self.min_middles, self.min_body = min_middles, min_body
         self.loops, self.repeated, self.circular, self.prune = loops, repeated, circular, prune
-        self.unary, self.constants, self.thresholds = unary, constants, thresholds
+        self.unary, self.constants, self.thresholds, self.exclusions = unary, constants, thresholds, exclusions
         self.sample, self.seed, self.memory_limit, self.time_limit = sample, seed, memory_limit, time_limit
         self.progress, self.on_rules = progress, on_rules
         self._check_parameters()
@@ -175,7 +178,8 @@ class RuleMiner(Learner):
                 self._add_notes(["rules about one entity were not begun"])
             else:
                 rules += self._mine_properties(kb, filters)
-        if not rules:
+        formulas = self._mine_exclusions(kb, filters) if self.exclusions else []
+        if not rules and not formulas:
             self._explain_nothing(kb, filters)
         text = cache(str)  # the atoms of mined rules recur
         rules.sort(
@@ -185,8 +189,18 @@ class RuleMiner(Learner):
                 f"{text(rule.head)} :- {', '.join(map(text, rule.body))}.",
             )
         )
-        self.rules_ = RuleSet(self._prune(kb, rules, filters) if self.prune else rules)
+        self.rules_ = RuleSet([*(self._prune(kb, rules, filters) if self.prune else rules), *formulas])
         return self
+
+    def _mine_exclusions(self, kb: KnowledgeBase, filters: RuleFilters) -> list[WeightedFormula]:
+        """Return the exclusions, unless time is up."""
+        if filters.is_late():
+            self._add_notes(["exclusions were not begun"])
+            return []
+        counter = ExclusionCounter(kb, filters)
+        formulas = counter.mine()
+        self._add_notes(counter.notes)
+        return formulas
 
     def _choose_filters(self) -> RuleFilters:
         """Return what chooses rules: what is given, else what the preset says."""
@@ -230,7 +244,7 @@ class RuleMiner(Learner):
         loosest = {"min_confidence": 0.0, "min_support": 1, "min_coverage": 0.0}
         if limits == loosest:
             return
-        silent = {"prune": False, "sample": None, "progress": None, "on_rules": None}
+        silent = {"prune": False, "exclusions": False, "sample": None, "progress": None, "on_rules": None}
         lengths = {"max_length": min(filters.max_length or 2, 2)}
         rules = clone(self).set_params(**loosest, **silent, **lengths).fit(kb).rules_.rules
         if not rules:
