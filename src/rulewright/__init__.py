@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rulewright.inject import Decoded as Decoded
     from rulewright.inject import LogicLayer as LogicLayer
     from rulewright.inject import RuleDecoder as RuleDecoder
-    from rulewright.inject import SLrelax as SLrelax
     from rulewright.io import read_facts as read_facts
     from rulewright.io import read_rules as read_rules
     from rulewright.io import write_facts as write_facts
@@ -59,7 +58,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "errors": "RulewrightError",
         "evaluate": "evaluate explain_counts",
         "evaluate.ranking": "evaluate_ranking",
-        "inject": "ConsistencyLoss Decoded LogicLayer RuleDecoder SLrelax",
+        "inject": "ConsistencyLoss Decoded LogicLayer RuleDecoder",
         "io": "read_facts read_rules write_facts write_rules",
         "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner explain_classifier",
         "logic": "Rule RuleSet parse_formula parse_rule parse_rules",

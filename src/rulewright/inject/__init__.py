@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rulewright.inject.atoms.reports import error_types as error_types
     from rulewright.inject.layer.influence import MessageExplanation as MessageExplanation
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
-    from rulewright.inject.layer.layer import SLrelax as SLrelax
     from rulewright.inject.layer.plan import Plan as Plan
     from rulewright.inject.layer.schedule import Convergence as Convergence
 
@@ -31,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "layer.influence": "MessageExplanation",
-        "layer.layer": "LogicLayer SLrelax",
+        "layer.layer": "LogicLayer",
         "layer.plan": "Plan",
         "layer.schedule": "Convergence",
         "atoms.decoded": "Change Decoded",

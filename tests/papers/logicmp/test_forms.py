@@ -40,8 +40,9 @@ class Layer(nn.Module):
 class Penalty(nn.Module):
     """The mean probability of all pairs."""
 
-    def __init__(self, rules):
+    def __init__(self, rules, form):
         super().__init__()
+        assert form == "violation"
 
     def forward(self, logits, *, mask):
         both = mask["token"][:, :, None] & mask["token"][:, None, :]
@@ -53,7 +54,7 @@ def experiment(monkeypatch):
     task = family.split_task(tiny_forms(20), tiny_forms(6, start=100))
     monkeypatch.setattr(family, "load_task", lambda *_, **__: task)
     monkeypatch.setattr(family, "LogicLayer", Layer)
-    monkeypatch.setattr(family, "SLrelax", Penalty)
+    monkeypatch.setattr(family, "ConsistencyLoss", Penalty)
     return Experiment("logicmp/x", "made up", {**find_experiment("logicmp/funsd").settings, **SMALL})
 
 

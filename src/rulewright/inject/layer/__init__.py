@@ -1,6 +1,6 @@
 """Formulas as a layer of a network. In the order data flows:
 
-- `layer.py`: `LogicLayer`, the weights of its statements, and the same as a penalty, `SLrelax`. **A rule's messages are
+- `layer.py`: `LogicLayer` and the weights of its statements. **A rule's messages are
   added up in `LogicLayer.add_messages`**, from the contractions that `Plan._plan_message` in `plan.py` plans for each
   head.
 - `grounding.py`: a rule set as formulas over typed domains, each split into patterns: clauses over all assignments in

@@ -1,4 +1,4 @@
-"""Markov logic as a layer: mean-field messages of first-order formulas between a network's outputs; and as a penalty.
+"""Markov logic as a layer: mean-field messages of first-order formulas between a network's outputs.
 
 `LogicLayer.forward` reads its inputs, has a plan made for their shape, and in each iteration runs the plan on the
 current marginals and adds up the messages (`LogicLayer.add_messages`); `rulewright.inject.layer.plan` says what a
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters, read_memory_limit
+from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameters, read_memory_limit
 from rulewright.errors import DataError
 from rulewright.inject.atom_space import Domains
 from rulewright.inject.inputs import (
@@ -469,63 +469,3 @@ class LogicLayer(nn.Module):
         if self._trace is None or self._trace.weights != weights:
             self._trace = trace_call(self, self._last)
         return self._trace
-
-
-class SLrelax(nn.Module):
-    """The probability of each grounding to be false, its atoms being independent, added up through contractions.
-
-    ``L = Σ_f w_f Σ_g P(g is false)``, divided by the number of groundings of each formula with ``reduction="mean"``
-    (over those of existing entities, where masks say which exist), and always by the number of rows of the batch. A
-    ``learn`` formula weighs 1: a penalty cannot learn its own weight. The other options are those of `LogicLayer`.
-
-    >>> import rulewright as rw
-    >>> penalty = SLrelax(rw.parse_rules("1.0 p(X) => q(X)."), reduction="sum")
-    >>> penalty({"p": torch.tensor([0.0, 0.0]), "q": torch.tensor([0.0, 50.0])})
-    tensor(0.2500)
-    """
-
-    def __init__(
-        self,
-        rules: RuleSet,
-        domains: Domains | None = None,
-        *,
-        reduction: Literal["mean", "sum"] = "mean",
-        weights: Literal["one", "logit"] = "one",
-        hard_weight: float = 1.0,
-        memory_limit: int | str | None = None,
-    ) -> None:
-        super().__init__()
-        check_parameter("reduction", reduction, OneOf("mean", "sum"))
-        self.reduction = reduction
-        self.memory_limit = read_memory_limit(memory_limit)
-        self.grounding = Grounding(rules, domains=domains)
-        self.planner = Planner(self.grounding)
-        given = Weights(rules, weights=weights, hard_weight=hard_weight)
-        self._weights = [given.value(index) for index in range(len(rules))]
-
-    def forward(
-        self,
-        logits: Mapping[str, Tensor],
-        evidence: Evidence | None = None,
-        mask: Mapping[str, Tensor] | None = None,
-    ) -> Tensor:
-        """Return the penalty of a batch; logits, evidence and masks are those of `LogicLayer`."""
-        inputs = read_inputs(self.grounding, logits, evidence, mask)
-        plan = self.planner.plan(inputs.shape, "violations")
-        plan.check_memory(inputs, self.memory_limit)
-        values = plan.run(inputs, inputs.marginals(inputs.logits, self.grounding), plan.start(inputs))
-        total = torch.zeros((), dtype=inputs.dtype, device=inputs.device)
-        for ground_formula, nodes in zip(self.grounding.formulas, plan.violations, strict=True):
-            false: Tensor | None = None
-            for coefficient, node in nodes:
-                false = values[node] * coefficient if false is None else false + coefficient * values[node]
-            if false is None:  # a tautology
-                continue
-            if self.reduction == "mean":
-                count: Tensor | int = 1
-                for type_name in ground_formula.types.values():
-                    exists = inputs.masks.get(type_name)
-                    count = count * (inputs.sizes[type_name] if exists is None else exists.sum(-1))
-                false = false / (count.clamp(min=1) if isinstance(count, Tensor) else count)
-            total = total + self._weights[ground_formula.statement_index] * false.mean()
-        return total

@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from rulewright.checks import Progress
 from rulewright.errors import DataError
-from rulewright.inject.layer.layer import SLrelax
+from rulewright.inject import ConsistencyLoss
 from rulewright.learn.markov.domains import draw_fact, draw_sample, fill_sample
 from rulewright.learn.markov.facts import Members
 from rulewright.learn.markov.network import GraphEncoder, MarkovNetwork, fact_edges, keep_open
@@ -162,6 +162,7 @@ def _violation_loss(network: MarkovNetwork, members: Members, random: np.random.
     sizes = {type_name: min(len(ids), SCORED_ENTITIES) for type_name, ids in members.items()}
     few = fill_sample(network.facts, members, draw_fact(network.facts, members, random), sizes, random)
     evidence = network.facts.evidence(few)
-    penalty = SLrelax(network.rules, network.domains(few), memory_limit=network.parameters.memory_limit)
+    memory_limit = network.parameters.memory_limit
+    penalty = ConsistencyLoss(network.rules, domains=network.domains(few), form="violation", memory_limit=memory_limit)
     loss: Tensor = penalty(keep_open(network.encoder(few), evidence), evidence)
     return loss

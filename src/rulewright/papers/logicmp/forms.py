@@ -28,7 +28,7 @@ from rulewright.datasets import locate
 from rulewright.datasets.download import cache_folder
 from rulewright.errors import MissingExtraError, unknown_name
 from rulewright.files import write_bytes
-from rulewright.inject import LogicLayer, SLrelax
+from rulewright.inject import ConsistencyLoss, LogicLayer
 from rulewright.io import funsd
 from rulewright.logic import parse_rules
 from rulewright.papers.catalogue import Experiment
@@ -231,7 +231,8 @@ def build_system(trained: str, task: FormTask, settings: Mapping[str, Any], *, s
     if trained == "end_to_end":
         weight, iterations = settings["initial_weight"], settings["iterations"]
         return FormSystem(network, LogicLayer(rules, iterations=iterations, initial_weight=weight))
-    return FormSystem(network, penalty=SLrelax(rules) if trained == "slrelax" else None)
+    penalty = ConsistencyLoss(rules, form="violation") if trained == "slrelax" else None
+    return FormSystem(network, penalty=penalty)
 
 
 def with_layer(

@@ -22,7 +22,7 @@ from rulewright.datasets import locate
 from rulewright.errors import unknown_name
 from rulewright.evaluate.bootstrap import FloatArray, paired_bootstrap
 from rulewright.files import read_text, write_text
-from rulewright.inject import LogicLayer, SLrelax
+from rulewright.inject import ConsistencyLoss, LogicLayer
 from rulewright.io.conll import OUTSIDE, Sentence, bioes_classes, read, spans, to_bioes
 from rulewright.logic import RuleSet, parse_rules
 from rulewright.papers.catalogue import Experiment
@@ -303,7 +303,7 @@ def build_tagger(task: TaggingTask, settings: Mapping[str, Any]) -> Tagger:
 
 def _make_penalised_head(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
     rules = parse_rules(tag_rules(task.categories, weight=1))
-    return PenalisedHead(SLrelax(rules), weight=settings["slrelax_weight"])
+    return PenalisedHead(ConsistencyLoss(rules, form="violation"), weight=settings["slrelax_weight"])
 
 
 def _make_distilled_head(task: TaggingTask, settings: Mapping[str, Any]) -> TaggingHead:
