@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.export import Dim, export
 
-from rulewright.inject import LogicLayer
+from rulewright.inject import ConsistencyLoss, LogicLayer
 
 RULES = """
     predicate tag(token) in {o, begin, inside}.
@@ -82,8 +82,7 @@ INDUCTOR = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(("batch", "dynamic"), [((), False), ((3,), True)])
 def test_inductor(batch, dynamic):
     layer = LogicLayer(INDUCTOR, iterations=1)
     compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic)
@@ -147,3 +146,62 @@ def test_export_with_open_batch_and_size(strict, open_size):
     wanted = layer(*other)
     for name, tensor in exported(*other).items():
         torch.testing.assert_close(tensor, wanted[name])
+
+
+RULES_OF_PAIRS = "0.9 :: a(X, Z) :- a(X, Y), b(Y, Z). 0.8 :: b(X, Y) :- b(Y, X)."
+
+
+class PairModel(torch.nn.Module):
+    """A model with a layer and a loss, as the Trainer takes it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.score = torch.nn.Linear(4, 2)
+        self.layer = LogicLayer(RULES_OF_PAIRS, relations=["a", "b"], iterations=2, learnable=True)
+        self.consistency = ConsistencyLoss(RULES_OF_PAIRS, relations=["a", "b"])
+
+    def forward(self, features, mask, labels=None):
+        given = self.score(features)
+        logits = self.layer(given, mask)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        return {"loss": loss + 0.1 * self.consistency(given, mask), "logits": logits}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_compiles_a_model_with_layer_and_loss(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    # A folder of tests has the name of the package that the Trainer would look for
+    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
+    generator = torch.Generator().manual_seed(1)
+    samples = [
+        {
+            "features": torch.randn(4, 4, 4, generator=generator),
+            "mask": torch.arange(4) < 3 + number % 2,
+            "labels": (torch.rand(4, 4, 2, generator=generator) < 0.5).float(),
+        }
+        for number in range(8)
+    ]
+    found = []
+    for options in ({}, {"torch_compile": True}):
+        torch.compiler.reset()
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path),
+            num_train_epochs=2,
+            per_device_train_batch_size=4,
+            learning_rate=1e-2,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            seed=0,
+            **options,
+        )
+        model = PairModel()
+        trainer = transformers.Trainer(model=model, args=arguments, train_dataset=samples)
+        found.append(trainer.train().training_loss)
+        found.append(model.layer.weights.learned.detach().clone())
+    assert found[2] == pytest.approx(found[0], rel=1e-4)
+    torch.testing.assert_close(found[3], found[1], rtol=1e-3, atol=1e-3)

@@ -366,11 +366,11 @@ class Plan:
         fixed = {viewed[index] for index, node in enumerate(nodes) if node.is_fixed}
         kept = {viewed[index] for index in program.find_operands()} - unowned - fixed
         messages = {message.node for group in self.messages.values() for message in group}
-        if learns_weights:
+        if learns_weights:  # they are let go as their gradients come
             kept |= {viewed[index] for index in messages} - unowned - fixed
         saved = total + sum(sizes[index] for index in kept) + (total if is_checked else 0)
         running = max(0, peak - sum(sizes[index] for index in kept | fixed))
-        gradients = sum(sizes[index] for index in messages)
+        gradients = 0 if learns_weights else sum(sizes[index] for index in messages)
         constant += passing + most + (3 * total if is_checked else 0) + sum(sizes[index] for index in fixed - unowned)
         return constant + iterations * saved + total + max(running, gradients + total)
 
