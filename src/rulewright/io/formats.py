@@ -258,6 +258,7 @@ _MILR = re.compile(r"^(\d+ )?\[.*\] *(->|[\w~])", re.MULTILINE)
 _MLN_CLAUSE = re.compile(r"^-?[\d.]+ .*\)\s+v\s+!?\w+\(", re.MULTILINE)
 _JSON_KEY = re.compile(r'"(?:(rule|formula|template)|predicate|entity)"\s*:')
 _PROLOG_RULE = re.compile(r"^[^%\n]*\)\s*:-", re.MULTILINE)
+_RULE_LINE = re.compile(r"^\s*(?:(?:hard|learn|template)\s+[^\t\n]*\(|[\d.]+ ::|[^%\t\n]*\)\s*:-)", re.MULTILINE)
 _NEO4J = re.compile(r"[^\n]*:(START_ID|END_ID|ID)\b|\W*_(id|start)\b[^\n]*\b_(labels|end)\b")
 _SPLITS = ("graph", "train", "valid", "dev", "test")  # the first there is holds the main facts
 
@@ -284,7 +285,7 @@ def holds_rules(path: Source, *, format: str | None = None) -> bool:
     if ending not in ("", ".txt", ".tsv") or not file.is_file():
         return False
     start = read_start(file)
-    return bool(_ANYBURL.search(start) or _AMIE.search(start))
+    return any(pattern.search(start) for pattern in (_ANYBURL, _AMIE, _RULE_LINE))
 
 
 def detect_rule_format(path: Source) -> str:

@@ -7,7 +7,7 @@
   after, `settling` finds which rules give facts newly or no longer; `stored` is the file that an update goes on from.
 - `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
   ``r(?, t)``, scored by the rules that speak for them; `answers`: the best answers to one query, with reasons.
-- `checkup`: what is in facts and rules before anything is learned, and what looks wrong.
+- `checkup`: what is in facts and rules before anything is learned, and what looks wrong; `rule_check`: in rules.
 - `instances`: which instances of rules give one fact, by indexed joins or SQL.
 - `explain`: the search for the best proofs over these instances, or for the rules that came nearest;
   `proofs`: what it returns, as text, JSON and drawing.
@@ -27,8 +27,9 @@ from rulewright.reason.update import Update, update
 
 if TYPE_CHECKING:
     from rulewright.reason.answers import Answer, Answers, rank
-    from rulewright.reason.checkup import Checkup, Finding, check
+    from rulewright.reason.checkup import Checkup, check
     from rulewright.reason.ranking import RuleRanker
+    from rulewright.reason.rule_check import Finding, check_rules
 
 __all__ = [
     "Answer",
@@ -48,11 +49,18 @@ __all__ = [
     "Violation",
     "apply",
     "check",
+    "check_rules",
     "complete",
     "explain",
     "rank",
     "update",
 ]
 __getattr__, __dir__, _ = lazy_names(
-    __name__, {"answers": "Answer Answers rank", "checkup": "Checkup Finding check", "ranking": "RuleRanker"}
+    __name__,
+    {
+        "answers": "Answer Answers rank",
+        "checkup": "Checkup check",
+        "ranking": "RuleRanker",
+        "rule_check": "Finding check_rules",
+    },
 )  # SciPy takes its time

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,30 +14,14 @@ import numpy.typing as npt
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids, match_pairs
 from rulewright.data.vocabulary import format_count
-from rulewright.engine.sql import Join
-from rulewright.errors import DataError, UnknownNameError, unknown_name
-from rulewright.logic import Comparison, Rule, RuleSet, Symbol, Template
-from rulewright.reason.program import RuleProgram, Rules, read_rule_set
+from rulewright.errors import DataError
+from rulewright.logic.parser import read_statements
+from rulewright.reason.program import Rules, read_rule_set
+from rulewright.reason.rule_check import LEVELS, SHOWN, Finding, Level, check_rules
 
 Column = npt.NDArray[Any]
-Level = Literal["wrong", "careful", "note"]
-_SHOWN = 3  # examples of a finding
 _SAME = 0.8  # the share of facts from which on two relations say the same
 _FEW_FACTS = 5  # fewer say nothing about a relation
-MOST_RULES = 2_000
-"""The most rules whose bodies are tried on the facts."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something to know: what is ``wrong`` must be put right, ``careful`` may mislead, a ``note`` is as it is."""
-
-    level: Level
-    text: str
-    examples: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return self.text + (f": {', '.join(self.examples)}" if self.examples else "")
 
 
 @dataclass(frozen=True)
@@ -85,11 +69,12 @@ class Checkup:
     @property
     def is_sound(self) -> bool:
         """Whether nothing is wrong."""
-        return all(finding.level != "wrong" for finding in self.findings)
+        return all(finding.level != "error" for finding in self.findings)
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values, ready for JSON."""
-        return {"sound": self.is_sound, **asdict(self), "figures": dict(self.figures)}
+        findings = [{**asdict(finding), **finding.as_record()} for finding in self.findings]
+        return {"sound": self.is_sound, **asdict(self), "figures": dict(self.figures), "findings": findings}
 
     def __str__(self) -> str:
         lines = [f"{name:<15} {value:,}" for name, value in self.figures]
@@ -97,25 +82,37 @@ class Checkup:
         return "\n".join(lines)
 
 
-def check(kb: KnowledgeBase, rules: Rules | None = None) -> Checkup:
-    """Look through facts, and rules that are to be used with them, for what a person should know before going on.
+def check(kb: KnowledgeBase | None = None, rules: Rules | str | None = None, *, file: str | None = None) -> Checkup:
+    """Look through facts, rules or both for what a person should know before going on.
+
+    Of rules given as text, every finding has its line and column; ``file`` is what they are read from.
 
     >>> kb = KnowledgeBase.from_triples([("ann", "likes", "bob"), ("Ann", "likes", "ann"), ("cid", "likes", "cid")])
     >>> for finding in check(kb).findings:
     ...     print(finding.level, finding)
-    careful 2 names differ only in case, spaces or signs: Ann = ann
+    warning 2 names differ only in case, spaces or signs: Ann = ann
     note 1 fact is about an entity and itself: likes(cid, cid)
     note the graph falls into 2 parts that no fact joins; the largest has 3 of 4 entities
+    >>> print(check(rules="hard dog(X) => animal(X). hard dog(Y) => animal(Y)."))
+    rules           2
+    warning: says what line 1 does
     """
-    predicates = tuple(_describe_predicate(kb, name) for name in kb.predicates)
-    findings = [*_look_at_names(kb), *_look_at_relations(kb, predicates), *_look_at_splits(kb)]
-    figures = kb.summary().figures()
+    if kb is None and rules is None:
+        raise DataError("there is nothing to check: give facts, rules or both")
+    predicates: tuple[PredicateFigures, ...] = ()
+    findings: list[Finding] = []
+    figures: list[tuple[str, int]] = []
+    if kb is not None:
+        predicates = tuple(_describe_predicate(kb, name) for name in kb.predicates)
+        findings += [*_look_at_names(kb), *_look_at_relations(kb, predicates), *_look_at_splits(kb)]
+        figures += kb.summary().figures()
     if rules is not None:
-        rule_set = read_rule_set(rules)
-        figures.append(("rules", len(rule_set)))
-        findings += _look_at_rules(rule_set, kb)
-    order: dict[Level, int] = {"wrong": 0, "careful": 1, "note": 2}
-    return Checkup(tuple(figures), predicates, tuple(sorted(findings, key=lambda finding: order[finding.level])))
+        rules = rules if isinstance(rules, str) else read_rule_set(rules)
+        count = len(read_statements(rules).stated) if isinstance(rules, str) else len(rules)
+        figures.append(("rules", count))
+        findings += check_rules(rules, kb, file=file)
+    findings.sort(key=lambda finding: LEVELS[finding.level])
+    return Checkup(tuple(figures), predicates, tuple(findings))
 
 
 def _describe_predicate(kb: KnowledgeBase, name: str) -> PredicateFigures:
@@ -155,9 +152,9 @@ def _look_at_names(kb: KnowledgeBase) -> Iterator[Finding]:
         if same:
             kinds = "names" if len(kb.domains) == 1 and what != "predicates" else what
             yield Finding(
-                "careful",
+                "warning",
                 f"{sum(map(len, same)):,} {kinds} differ only in case, spaces or signs",
-                tuple(" = ".join(sorted(names)) for names in same[:_SHOWN]),
+                tuple(" = ".join(sorted(names)) for names in same[:SHOWN]),
             )
     if kb.duplicates:
         yield Finding(
@@ -172,9 +169,9 @@ def _look_at_names(kb: KnowledgeBase) -> Iterator[Finding]:
         alone = np.flatnonzero(~is_named)
         where = "the facts to learn from" if kb.splits else "any fact"
         yield Finding(
-            "careful" if kb.splits else "note",
+            "warning" if kb.splits else "note",
             f"{format_count(len(alone), 'entity is', 'entities are')} not in {where}",
-            tuple(_name_entities(kb, alone[:_SHOWN])),
+            tuple(_name_entities(kb, alone[:SHOWN])),
         )
 
 
@@ -193,7 +190,7 @@ def _look_at_relations(kb: KnowledgeBase, predicates: Sequence[PredicateFigures]
     relation, heads, tails = (column.astype(np.int64) for column in (table.predicate, *table.columns))
     loops = np.flatnonzero(heads == tails)
     if len(loops):
-        named = zip(loops[:_SHOWN], _name_entities(kb, heads[loops[:_SHOWN]]), strict=True)
+        named = zip(loops[:SHOWN], _name_entities(kb, heads[loops[:SHOWN]]), strict=True)
         yield Finding(
             "note",
             f"{format_count(len(loops), 'fact is', 'facts are')} about an entity and itself",
@@ -203,7 +200,7 @@ def _look_at_relations(kb: KnowledgeBase, predicates: Sequence[PredicateFigures]
     relation, heads, tails = relation[is_apart], heads[is_apart], tails[is_apart]
     counts = np.bincount(relation, minlength=len(names))
     keys, mirrored = heads * kb.n_entities + tails, tails * kb.n_entities + heads
-    for others, are, level in ((keys, "facts", "careful"), (mirrored, "mirrored facts", "note")):
+    for others, are, level in ((keys, "facts", "warning"), (mirrored, "mirrored facts", "note")):
         left, right = match_pairs(keys, others)
         pairs, together = np.unique(relation[left] * len(names) + relation[right], return_counts=True)
         one, other = pairs // len(names), pairs % len(names)
@@ -216,22 +213,22 @@ def _look_at_relations(kb: KnowledgeBase, predicates: Sequence[PredicateFigures]
             yield Finding(
                 cast(Level, level),
                 f"the facts of {format_count(len(shown), 'relation', 'relations')} are mostly {are} of another",
-                tuple(shown[:_SHOWN]),
+                tuple(shown[:SHOWN]),
             )
     scarce = [figures.name for figures in predicates if 0 < figures.facts < 2]
     if scarce:
         yield Finding(
             "note",
             f"{format_count(len(scarce), 'predicate has', 'predicates have')} one fact, too few to learn from",
-            tuple(scarce[:_SHOWN]),
+            tuple(scarce[:SHOWN]),
         )
     empty = [figures.name for figures in predicates if figures.facts == 0 and kb.count(figures.name, truth=False) == 0]
     if empty:
         where = " to learn from" if kb.splits else ""
         yield Finding(
-            "careful",
+            "warning",
             f"{format_count(len(empty), 'predicate has', 'predicates have')} no fact{where}",
-            tuple(empty[:_SHOWN]),
+            tuple(empty[:SHOWN]),
         )
     yield from _look_at_parts(kb, heads, tails)
 
@@ -271,7 +268,7 @@ def _look_at_splits(kb: KnowledgeBase) -> Iterator[Finding]:
                     example = f"{predicate}({', '.join(map(str, values))})"
             if shared:
                 yield Finding(
-                    "wrong",
+                    "error",
                     f"{format_count(shared, 'fact of', 'facts of')} {name} {'is' if shared == 1 else 'are'} among "
                     f"{other_name} too, so that asking for them shows nothing",
                     (example,),
@@ -290,14 +287,14 @@ def _look_at_splits(kb: KnowledgeBase) -> Iterator[Finding]:
         joined = int(np.isin(_pair_keys(kb, *asked.columns), known).sum())
         if joined >= max(_FEW_FACTS, 0.2 * len(asked)):
             yield Finding(
-                "careful",
+                "warning",
                 f"{joined:,} of {len(asked):,} facts of {name} join entities that a fact to learn from joins already, "
                 "in some direction: a relation and its inverse, or two names for one, make asking easy",
             )
         unseen = int((~(is_known[asked.columns[0]] & is_known[asked.columns[1]])).sum())
         if unseen:
             yield Finding(
-                "careful",
+                "warning",
                 f"{unseen:,} of {len(asked):,} facts of {name} have an entity that no fact to learn from names, which "
                 "no rule can find",
             )
@@ -316,84 +313,3 @@ def _find_shared(columns: Sequence[Column], others: Sequence[Column]) -> list[Co
 
 def _pair_keys(kb: KnowledgeBase, first: Ids, second: Ids) -> Ids:
     return first.astype(np.int64) * kb.n_entities + second
-
-
-def _look_at_rules(rules: RuleSet, kb: KnowledgeBase) -> Iterator[Finding]:
-    """Find rules that cannot speak, say the same twice, or are broken."""
-    statements = [statement for statement in rules if not isinstance(statement, Template)]
-    if len(statements) < len(rules):
-        yield Finding("note", f"{len(rules) - len(statements):,} templates wait for a learner")
-    concluded = {str(rule.head.predicate) for rule in rules.rules} | {
-        declaration.name for declaration in rules.predicates
-    }
-    unknown = [name for name in rules.arities if name not in kb.predicates and name not in concluded]
-    for name in unknown[:_SHOWN]:
-        yield Finding("wrong", f"in rules, {unknown_name('predicate', name, kb.predicates)}")
-    if len(unknown) > _SHOWN:
-        yield Finding("wrong", f"{len(unknown) - _SHOWN:,} more predicates of the rules have no facts")
-    for name, arity in rules.arities.items():
-        if name in kb.predicates and kb.predicate(name).arity != arity:
-            yield Finding(
-                "wrong", f"{name} has {kb.predicate(name).arity} arguments in the facts and {arity} in the rules"
-            )
-            unknown.append(name)
-    repeated = len(rules.rules) - len({rule.canonical() for rule in rules.rules[:MOST_RULES]})
-    if len(rules.rules) <= MOST_RULES and repeated:
-        yield Finding(
-            "careful", f"{format_count(repeated, 'rule says', 'rules say')} what another does, in other variables"
-        )
-    if unknown:
-        return
-    try:
-        program = RuleProgram.of(RuleSet([*rules.rules, *(part for part in rules.formulas if part.kind == "hard")]), kb)
-    except (DataError, UnknownNameError) as error:
-        yield Finding("wrong", str(error))
-        return
-    yield from _try_rules(program)
-
-
-def _try_rules(program: RuleProgram) -> Iterator[Finding]:
-    """Find constraints that the facts break, and bodies that nothing makes true."""
-    from rulewright.engine.duckdb import Engine
-
-    kb = program.kb
-    missing = sorted(
-        {
-            f"{term} in {unit}"
-            for derivation in program.derivations
-            for literal in derivation.body
-            if not isinstance(unit := literal.unit, Comparison)
-            for term, type_name in zip(unit.args, kb.predicate(str(unit.predicate)).types, strict=True)
-            if isinstance(term, Symbol) and type_name in kb.domains and kb.domains[type_name].find(term.name) is None
-        }
-    )
-    if missing:
-        text = f"{format_count(len(missing), 'name', 'names')} in bodies of rules that no fact has"
-        yield Finding("careful", text, tuple(missing[:_SHOWN]))
-    idle: list[str] = []
-    seen: set[int] = set()
-    with Engine(kb) as engine:
-        for constraint in program.constraints:
-            join = Join(kb)
-            join.add_body(constraint.body)
-            broken = int(engine.run(join.select("COUNT(*) AS n"))["n"][0])
-            if broken:
-                times = format_count(broken, "time", "times")
-                yield Finding("wrong", f"the facts break a constraint {times}", (str(constraint.formula),))
-        for derivation in program.derivations[:MOST_RULES]:
-            join = Join(kb)
-            try:
-                join.add_body(derivation.body)
-                holds = len(engine.run(join.select("1 AS one", " LIMIT 1"))["one"])
-            except DataError as error:
-                yield Finding("wrong", f"{error} — in: {derivation.source}")
-                continue
-            if holds:
-                seen.add(derivation.source_index)
-            elif derivation.source_index not in seen and isinstance(derivation.source, Rule):
-                idle.append(f"{derivation.head} :- {', '.join(map(str, derivation.body))}")
-    if idle:
-        text = f"{format_count(len(idle), 'rule has', 'rules have')} a body that the facts never make true"
-        yield Finding("careful", text, tuple(idle[:_SHOWN]))
-    if len(program.derivations) > MOST_RULES:
-        yield Finding("note", f"of {len(program.derivations):,} rules the first {MOST_RULES:,} were tried on the facts")
