@@ -223,11 +223,15 @@ class AtomSpace:
 
     def split_relations(self, stacked: AnyArray) -> dict[str, AnyArray]:
         """Return a tensor ``[*batch, n, n, R]`` as one for each relation, without a copy."""
+        return {name: stacked[..., index] for index, name in enumerate(self.check_stacked(stacked))}
+
+    def check_stacked(self, stacked: Array) -> tuple[str, ...]:
+        """Refuse what has not the shape ``[*batch, n, n, R]``, and return the names of the relations."""
         assert self.relations is not None
         shape, count = tuple(stacked.shape), len(self.relations)
         if len(shape) < 3 or shape[-3] != shape[-2] or shape[-1] != count:
             raise DataError(f"logits must have shape [B, n, n, {count}], got {list(shape)}")
-        return {name: stacked[..., index] for index, name in enumerate(self.relations)}
+        return self.relations
 
 
 class ShapeReader:

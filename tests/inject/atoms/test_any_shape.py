@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inject.atoms.plain_labels import best_labelling
@@ -12,6 +16,7 @@ import rulewright as rw
 from rulewright.errors import DataError
 from rulewright.inject.atom_space import AtomSpace
 from rulewright.inject.atoms import forest, zero_one
+from rulewright.inject.atoms.reports import decoder_report, read_reports, write_reports
 
 PROBLEMS = {
     # rules, the sizes of types, predicates with logits, predicates that are observed
@@ -268,3 +273,183 @@ def test_a_time_limit_leaves_no_violation(name, case):
     again = exact(logits, {**evidence, **observed}, mask)  # which refuses what violates a rule
     assert not again.changes
     assert found.objective >= best.objective - 1e-9
+
+
+TAGS = PROBLEMS["tags"][0]
+NEXT = np.eye(4, k=1, dtype=bool)
+
+
+def random_tags(seed=0, batch=(3,)):
+    return np.random.default_rng(seed).normal(0, 2, (*batch, 4, 3))
+
+
+def test_a_batch_equals_its_rows():
+    logits = random_tags(1, (3, 2))
+    decoder = rw.RuleDecoder(TAGS)
+    found = decoder({"tag": logits}, {"next": NEXT})
+    alone = [decoder({"tag": row}, {"next": NEXT}) for row in logits.reshape(-1, 4, 3)]
+    assert np.array_equal(found.labels["tag"].reshape(6, 4), [row.labels["tag"] for row in alone])
+    assert found.objective == pytest.approx(sum(row.objective for row in alone))
+    assert found.solver == "dynamic programming"
+    assert "6,000" not in found.summary() and "24 classified atoms" in found.summary()
+
+
+@given(seed=st.integers(0, 999), padded=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_stacked_relations_are_a_shorthand(seed, padded):
+    rules = "b(X, Z) :- a(X, Y), b(Y, Z). hard !(a(X, Y) & b(Y, X)). predicate p(entity). hard p(X) & a(X, Y) => p(Y)."
+    random = np.random.default_rng(seed)
+    logits = random.normal(0, 2, (2, 3, 3, 2))
+    known = {"p": random.random((2, 3)) < 0.5, "a": (random.random((2, 3, 3)) < 0.5, random.random((2, 3, 3)) < 0.2)}
+    mask = np.array([[True, True, True], [True, True, False]]) if padded else np.ones((2, 3), dtype=bool)
+    stacked, by_name = rw.RuleDecoder(rules, relations=["a", "b"]), rw.RuleDecoder(rules, distinct=True)
+    diagonal = np.zeros((2, 3, 3), dtype=bool)
+    diagonal[:, range(3), range(3)] = True
+    known["a"] = (known["a"][0] & ~diagonal, known["a"][1] & ~diagonal)
+    given_by_name = {"a": logits[..., 0], "b": logits[..., 1]}
+    try:
+        one = stacked(logits, known, mask)
+    except DataError as error:
+        assert "or the evidence" in str(error)
+        with pytest.raises(DataError, match="or the evidence"):
+            by_name(given_by_name, known, {"entity": mask})
+        return
+    other = by_name(given_by_name, known, {"entity": mask})
+    for index, name in enumerate("ab"):
+        assert np.array_equal(one.labels[..., index], other.labels[name] & ~diagonal)
+    assert not one.labels[1, 2].any() or not padded
+    tensors = stacked(torch.tensor(logits), {n: torch_of(v) for n, v in known.items()}, torch.tensor(mask))
+    assert np.array_equal(tensors.labels, one.labels)
+
+
+def torch_of(values):
+    return tuple(map(torch.tensor, values)) if isinstance(values, tuple) else torch.tensor(values)
+
+
+def test_ties_go_to_zero_and_the_first_class():
+    decoder = rw.RuleDecoder(TAGS + " hard big(X) => tag(X) in {b, o}.")
+    found = decoder({"tag": np.zeros((4, 3)), "big": np.zeros(4)}, {"next": NEXT})
+    assert found.labels["tag"].tolist() == [0, 1, 0, 1]
+    assert not found.labels["big"].any()
+    assert rw.RuleDecoder(TAGS)({"tag": np.zeros((4, 3))}, {"next": np.zeros((4, 4), dtype=bool)}).labels[
+        "tag"
+    ].tolist() == [0, 0, 0, 0]
+
+
+def test_thresholds_by_predicate():
+    decoder = rw.RuleDecoder("hard !(p(X) & q(X)).")
+    logits = {"p": np.array([0.5, 3.0]), "q": np.array([-3.0, -3.0])}
+    assert decoder(logits).labels["p"].tolist() == [True, True]
+    assert decoder(logits, threshold={"p": 0.9}).labels["p"].tolist() == [False, True]
+    assert decoder(logits, threshold=0.9).labels["p"].tolist() == [False, True]
+    with pytest.raises(LookupError, match="unknown predicate without classes 'r'"):
+        decoder(logits, threshold={"r": 0.9})
+    with pytest.raises(LookupError, match="unknown predicate without classes 'tag'"):
+        rw.RuleDecoder(TAGS)({"tag": random_tags()}, {"next": NEXT}, threshold={"tag": 0.9})
+    rare = rw.RuleDecoder("hard !(p(X) & q(X)).", k=1.0, frequencies={"p": 100, "q": 0})
+    assert rare({"p": np.array([1.0]), "q": np.array([1.0])}).labels["q"].tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d({"tag": random_tags()}), "predicate next has no evidence, since it is closed"),
+        (lambda d: d({"tag": random_tags(), "next": np.zeros((3, 4, 4))}), "predicate next is closed"),
+        (lambda d: d({}, {"next": NEXT}), "no logits"),
+        (lambda d: d({"tag": random_tags()}, {"next": NEXT.astype(int)}), "evidence of next must be boolean"),
+        (lambda d: d({"tag": random_tags()}, {"next": NEXT, "tag": np.full((3, 4), 3)}), "class indices below 3"),
+        (lambda d: d({"tag": random_tags()}, {"next": NEXT, "tag": np.zeros((3, 4))}), "must be class indices"),
+        (lambda d: d({"tag": random_tags()}, {"next": (NEXT, NEXT)}), "observed in part, so it needs logits"),
+        (lambda d: d({"tag": random_tags()}, {"next": NEXT}, {"token": np.ones(4)}), "must be boolean, got float64"),
+        (lambda d: d({"tag": random_tags()}, {"next": NEXT}, np.ones((3, 4), dtype=bool)), "masks are given by type"),
+        (lambda d: d({"tag": random_tags()}, 0.7), "a threshold by name"),
+        (lambda d: d(random_tags(), {"next": NEXT}), "one array needs relations"),
+        (
+            lambda d: d({"tag": random_tags() / 0}, {"next": NEXT}),
+            r"must be finite, got -?inf for tag\(0\) in {b} in row 0",
+        ),
+        (lambda d: d({"tag": random_tags()}, {"next": NEXT}, threshold_logits=np.zeros((3, 4))), "are for relations"),
+        (lambda d: rw.RuleDecoder(TAGS, free="reference"), "free is for the pairs"),
+        (lambda d: rw.RuleDecoder(TAGS, max_labels_per_pair=1), "max_labels_per_pair is for the pairs"),
+        (lambda d: rw.RuleDecoder("hard p(X). hard !p(X)."), "the rules contradict each other: hard p"),
+        (
+            lambda d: rw.RuleDecoder("predicate t(a) in {x, y}. hard t(X) in {x}. hard t(X) in {y}."),
+            "the rules contradict each other",
+        ),
+        (
+            lambda d: rw.RuleDecoder("hard p(X) => q(X).", domains={"entity": ["ann", "bob"]})(
+                {"p": np.zeros(2), "q": np.zeros(2)},
+                {"p": np.array([True, True]), "q": (np.array([True, False]), np.array([True, True]))},
+            ),
+            r"contradict each other, or the evidence: hard p\(X\) => q\(X\). where X = bob",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(call, message):
+    with np.errstate(divide="ignore", invalid="ignore"), pytest.raises((DataError, LookupError), match=message):
+        call(rw.RuleDecoder(TAGS))
+
+
+def test_an_answer_for_people(tmp_path):
+    rules = "predicate tag(token) in {b, i, o}. closed next. hard tag(X) in {i} & next(Y, X) => tag(Y) in {b, i}."
+    decoder = rw.RuleDecoder(rules, domains={"token": ["New", "York", "is", "big"]})
+    logits = np.full((2, 4, 3), -2.0)
+    logits[..., 2] = 0.0
+    logits[1, 1, 1], logits[1, 0, 0] = 3.0, -0.5
+    found = decoder({"tag": logits}, {"next": NEXT})
+    assert found.report().split("\n") == [
+        "8 classified atoms, objective 2.5472 (optimal), 1 round, 6 constraints, 1 change, by dynamic programming",
+        "row 1: tag('New'): o → b  by  hard tag(X) in {i} & next(Y, X) => tag(Y) in {b, i}.  "
+        "where X = 'York', Y = 'New'",
+    ]
+    (change,) = found.changes
+    assert (change.predicate, change.args, change.row, change.before, change.after) == ("tag", (0,), (1,), "o", "b")
+    assert found.to_frame("polars").row(0)[:4] == ("1", "tag('New')", "o", "b")
+    assert decoder({"tag": logits[0]}, {"next": NEXT}).to_frame("polars").shape == (0, 6)
+    assert "tag(&#x27;New&#x27;)" in found._repr_html_()
+    report = decoder_report(found, title="sentence", row=1)
+    assert [(each.atom, each.before, each.after) for each in report.changes] == [("tag('New') in {b}", 0.0, 1.0)]
+    assert decoder_report(found, row=0).changes == ()
+    write_reports([report], tmp_path / "a.json")
+    assert read_reports(tmp_path / "a.json") == (report,)
+    with pytest.raises(DataError, match="facts are of one document with relations"):
+        found.facts()
+
+
+def test_a_decoder_can_be_copied_and_sent(tmp_path):
+    decoder = rw.RuleDecoder(TAGS)
+    logits = [random_tags(seed, ()) for seed in range(3)]
+    expected = [decoder({"tag": document}, {"next": NEXT}) for document in logits]
+    for same in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
+        again = same({"tag": logits[0]}, {"next": NEXT})
+        assert np.array_equal(again.labels["tag"], expected[0].labels["tag"])
+        assert again.changes == expected[0].changes
+    assert pickle.loads(pickle.dumps(expected[0])).changes == expected[0].changes
+
+
+@pytest.mark.slow
+def test_workers_take_logits_by_predicate():
+    decoder = rw.RuleDecoder(TAGS)
+    documents = [{"tag": torch.tensor(random_tags(seed, ()))} for seed in range(4)]
+    known = [{"next": torch.tensor(NEXT)}] * 4
+    one, two = (decoder.decode_batch(documents, evidence=known, workers=workers) for workers in (1, 2))
+    for left, right in zip(one, two, strict=True):
+        assert np.array_equal(left.labels["tag"], right.labels["tag"])
+        assert left.changes == right.changes
+
+
+def test_what_all_rows_share_is_not_copied():
+    decoder = rw.RuleDecoder(TAGS)
+    decoder({"tag": random_tags(0, (50,))}, {"next": NEXT})
+    (joins,) = decoder._joins.values()
+    assert [block.batched for block in joins.channels.blocks] == [True, False]
+
+
+def test_a_mask_may_follow_stacked_logits():
+    logits = np.random.default_rng(0).normal(0, 2, (2, 3, 3, 2))
+    mask = np.array([[True] * 3, [True, True, False]])
+    decoder = rw.RuleDecoder("b(X, Y) :- a(Y, X).", relations=["a", "b"])
+    one, other = decoder(logits, mask), decoder(logits, mask=mask)
+    assert np.array_equal(one.labels, other.labels) and not one.labels[1, 2].any()
+    alone = decoder(logits[1, :2, :2])
+    assert np.array_equal(one.labels[1, :2, :2], alone.labels)

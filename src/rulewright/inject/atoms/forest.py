@@ -71,9 +71,10 @@ def solve_forest(problem: LabelProblem, observed: Collection[str]) -> Solution |
     labels = problem.start.copy()
     before = _read_values(problem, nodes, labels)
     _write_values(problem, nodes, best, labels)
-    reasons = _find_reasons(ties, low, high, before, best)
-    constraints = list(write_constraints(ties.groundings.select(reasons), finder.joins))
-    return Solution(labels, True, 1, len(ties.low), constraints)
+    changed, rows = _find_reasons(ties, low, high, before, best)
+    constraints = write_constraints(ties.groundings.select(rows), finder.joins)
+    reasons = dict(zip(nodes[changed].tolist(), constraints, strict=True))
+    return Solution(labels, True, 1, len(ties.low), [], reasons)
 
 
 def _ties_two(clause: AtomClause, observed: Collection[str]) -> bool:
@@ -292,10 +293,10 @@ def _list_members(problem: LabelProblem, nodes: Ids) -> Iterator[tuple[Ids, Ids]
         yield rows, nodes[rows, None] + np.arange(width)
 
 
-def _find_reasons(ties: _Ties, low: Ids, high: Ids, before: Ids, after: Ids) -> Ids:
-    """Return for each atom that changed a grounding that would be violated were the atom changed back alone."""
+def _find_reasons(ties: _Ties, low: Ids, high: Ids, before: Ids, after: Ids) -> tuple[Ids, Ids]:
+    """Return atoms that changed, and for each a grounding that would be violated were it changed back alone."""
     changed = before != after
-    reasons = []
+    reason_of = np.full(len(before), -1)
     for one, other, values, others in (
         (low, high, ties.low_values, ties.high_values),
         (high, low, ties.high_values, ties.low_values),
@@ -303,6 +304,6 @@ def _find_reasons(ties: _Ties, low: Ids, high: Ids, before: Ids, after: Ids) -> 
         rows = np.flatnonzero(changed[one])
         other_value = np.where(one[rows] == other[rows], before[one[rows]], after[other[rows]])
         breaks = values[rows, before[one[rows]]] & others[rows, other_value]
-        rows = rows[breaks]
-        reasons.append(rows[np.unique(one[rows], return_index=True)[1]])
-    return np.unique(np.concatenate(reasons))
+        reason_of[one[rows[breaks]]] = rows[breaks]
+    found = np.flatnonzero(reason_of >= 0)
+    return found, reason_of[found]

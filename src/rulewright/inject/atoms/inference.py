@@ -109,7 +109,7 @@ def choose_labels(layout: AtomLayout, cost: Floats, free: Labels, fixed: Labels)
 class Solution:
     """Flat labels and how they were found; among ``constraints`` are the reasons of changes.
 
-    ``repairs`` has the constraint that an atom was set for, after a time limit.
+    ``reasons`` has the constraint that an atom was set for where that is known, by the first of its labels.
     """
 
     labels: Labels
@@ -117,7 +117,7 @@ class Solution:
     rounds: int
     n_constraints: int
     constraints: list[ZeroOneConstraint]
-    repairs: dict[int, ZeroOneConstraint] = field(default_factory=dict)
+    reasons: dict[int, ZeroOneConstraint] = field(default_factory=dict)
 
 
 def solve_exact(problem: LabelProblem) -> Solution:
@@ -153,8 +153,10 @@ def _solve_in_rounds(
 
 
 def _repair(problem: LabelProblem, labels: Labels, rounds: int, constraints: list[ZeroOneConstraint]) -> Solution:
-    labels, repairs = repair_labels(problem, labels, patience=problem.patience)
-    return Solution(labels, False, rounds, len(constraints), constraints, repairs)
+    labels, reasons = repair_labels(problem, labels, patience=problem.patience)
+    if problem.choices is not None:
+        reasons = {int(problem.choices.first[label]): constraint for label, constraint in reasons.items()}
+    return Solution(labels, False, rounds, len(constraints), constraints, reasons)
 
 
 def solve_full(problem: LabelProblem) -> Solution:

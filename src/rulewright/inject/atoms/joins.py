@@ -105,10 +105,9 @@ class ClauseJoins:
         self._columns = tuple(
             tuple(clause.order.index(variable) for variable in range(ROW, len(clause.order) - 1)) for clause in ordered
         )
-        self.body, self.heads = (
-            _stack_labels([getattr(clause, side) for clause in ordered]) for side in ("body", "heads")
-        )
-        self.width = max((len(clause.order) for clause in ordered), default=1)
+        width = max((len(clause.order) for clause in ordered), default=1)
+        self.body = _stack_labels([clause.body for clause in ordered], width)
+        self.heads = _stack_labels([clause.heads for clause in ordered], width)
         self.views: dict[tuple[Column, ...], dict[_AtomView, int]] = {}  # by the types of their columns
         shapes: dict[object, list[int]] = {}
         for index, clause in enumerate(ordered):
@@ -132,7 +131,7 @@ class GroundingFinder:
 
     def __init__(self, joins: ClauseJoins, layout: AtomLayout, exists: Mapping[str, Labels] | None = None) -> None:
         self.joins, self.layout, self.exists = joins, layout, exists or {}
-        self.body, self.heads = (_place_labels(side, joins.width, layout) for side in (joins.body, joins.heads))
+        self.body, self.heads = (_place_labels(side, layout) for side in (joins.body, joins.heads))
 
     def find_violated(self, labels: Labels, *, limit: int | None = None) -> Iterator[Groundings]:
         """Yield groundings that a flat labelling violates, at most ``limit`` of them."""
@@ -158,11 +157,16 @@ class GroundingFinder:
 
 
 class _LabelTable(NamedTuple):
-    """The labels of clauses, [clause, label]: block, channel (-1 where there are fewer), and args [..., dimension]."""
+    """The labels of clauses, [clause, label]: their block and channel, -1 where a clause has fewer.
+
+    ``constants[c, l, d]`` is the entity index at dimension d where that is one, and ``columns[c, l, d, v]`` is 1 where
+    the dimension is column v.
+    """
 
     block: Ids
     channel: Ids
-    args: Ids
+    constants: Ids
+    columns: Ids
 
 
 class _PlacedLabels(NamedTuple):
@@ -226,7 +230,8 @@ class _AtomIndex:
             keys = []
             for group in groups:
                 if group.block not in atoms:
-                    atoms[group.block] = np.nonzero(layout.block_of(labels, group.block))
+                    inside = np.flatnonzero(layout.block_of(labels, group.block))
+                    atoms[group.block] = np.unravel_index(inside, layout.shapes[group.block])
                 keys.append(group.encode(atoms[group.block], radices, layout.channels.blocks[group.block].batched))
             self.ranges[signature] = _RangeIndex(np.concatenate(keys), len(joins.views[signature]), radices)
 
@@ -318,6 +323,8 @@ class _JoinPlan:
 
     def _exist(self, entities: Ids, finder: GroundingFinder) -> Labels | None:
         """Return which groundings have no padding among their entities; None where there is none."""
+        if not finder.exists:
+            return None
         kept: Labels | None = None
         rows = entities[:, self._types.index(None)]
         named = [(type_name, entities[:, column]) for column, type_name in enumerate(self._types) if type_name]
@@ -460,31 +467,31 @@ def _group_views(views: Mapping[_AtomView, int], channels: AtomChannels) -> list
     return found
 
 
-def _stack_labels(sides: Sequence[Sequence[tuple[int, int, tuple[int, ...]]]]) -> _LabelTable:
+def _stack_labels(sides: Sequence[Sequence[tuple[int, int, tuple[int, ...]]]], n_columns: int) -> _LabelTable:
     """Return the labels of clauses as arrays."""
     width = max((len(labels) for labels in sides), default=0)
     dims = max((len(args) for labels in sides for _, _, args in labels), default=1)
     block = np.zeros((len(sides), width), dtype=np.int64)
     channel = np.full((len(sides), width), -1, dtype=np.int64)
-    args = np.zeros((len(sides), width, dims), dtype=np.int64)
+    constants = np.zeros((len(sides), width, dims), dtype=np.int64)
+    columns = np.zeros((len(sides), width, dims, n_columns), dtype=np.int64)
     for clause_index, labels in enumerate(sides):
         for position, (block_index, channel_index, arguments) in enumerate(labels):
             block[clause_index, position] = block_index
             channel[clause_index, position] = channel_index
-            args[clause_index, position, : len(arguments)] = arguments
-    return _LabelTable(block, channel, args)
+            for dim, argument in enumerate(arguments):
+                if argument < 0:
+                    constants[clause_index, position, dim] = ~argument
+                else:
+                    columns[clause_index, position, dim, argument] = 1
+    return _LabelTable(block, channel, constants, columns)
 
 
-def _place_labels(table: _LabelTable, width: int, layout: AtomLayout) -> _PlacedLabels:
-    """Return where the labels of clauses stand in a layout; further dimensions than a block has count nothing."""
-    base = layout.offsets[table.block] + table.channel if len(layout.offsets) else table.channel.copy()
-    factor = np.zeros((*base.shape, width), dtype=np.int64)
-    clauses, labels = np.indices(base.shape)
-    for dim in range(table.args.shape[2] if base.size else 0):
-        args, stride = table.args[:, :, dim], layout.strides[table.block, dim]
-        base += np.where(args < 0, ~args * stride, 0)
-        factor[clauses, labels, np.maximum(args, 0)] += np.where(args < 0, 0, stride)
-    return _PlacedLabels(base, factor, table.channel < 0)
+def _place_labels(table: _LabelTable, layout: AtomLayout) -> _PlacedLabels:
+    """Return where the labels of clauses stand in a layout."""
+    strides = layout.strides[table.block, : table.constants.shape[2]]
+    base = layout.offsets[table.block] + table.channel + np.einsum("cld,cld->cl", table.constants, strides)
+    return _PlacedLabels(base, np.einsum("cldv,cld->clv", table.columns, strides), table.channel < 0)
 
 
 def _expand_rows(starts: Ids, ends: Ids) -> tuple[Ids, Ids]:

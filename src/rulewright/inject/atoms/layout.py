@@ -82,12 +82,11 @@ class AtomChannels:
 
 
 class GroundAtom(NamedTuple):
-    """An atom of one row of a batch by entity indices; ``class_index`` is that of a label, 0 without classes."""
+    """An atom of one row of a batch, by entity indices."""
 
     predicate: str
     row: int
     args: tuple[int, ...]
-    class_index: int
 
 
 class AtomLayout:
@@ -121,18 +120,19 @@ class AtomLayout:
         channels = self.channels[name]
         return self.block_of(flat, channels.block)[..., channels.first : channels.first + channels.width]
 
-    def read_atom(self, position: int) -> GroundAtom:
-        """Return the atom of a label."""
-        block_index = int(np.searchsorted(self.offsets, position, side="right")) - 1
-        while self.offsets[block_index] + prod(self.shapes[block_index]) <= position:
-            block_index -= 1  # an empty block has the offset of the next
-        inside = np.unravel_index(position - int(self.offsets[block_index]), self.shapes[block_index])
-        row, *args, channel = (int(index) for index in inside)
-        for name in self.channels.blocks[block_index].names:
-            channels = self.channels[name]
-            if channels.first <= channel < channels.first + channels.width:
-                return GroundAtom(name, row, tuple(args), channel - channels.first)
-        raise AssertionError(f"channel {channel} has no predicate")
+    def read_atoms(self, positions: Ids) -> list[GroundAtom]:
+        """Return the atoms of labels."""
+        atoms: list[GroundAtom | None] = [None] * len(positions)
+        for index, (block, shape) in enumerate(zip(self.channels.blocks, self.shapes, strict=True)):
+            inside = positions - self.offsets[index]
+            chosen = np.flatnonzero((inside >= 0) & (inside < prod(shape)))
+            if not len(chosen):
+                continue
+            names = [name for name in block.names for _ in range(self.channels[name].width)]
+            columns = [column.tolist() for column in np.unravel_index(inside[chosen], shape)]
+            for position, row, *args, channel in zip(chosen.tolist(), *columns, strict=True):
+                atoms[position] = GroundAtom(names[channel], row, tuple(args))
+        return [atom for atom in atoms if atom is not None]
 
     def find_choices(self) -> Choices | None:
         """Return which labels are classes of one atom; None where no predicate has classes."""
