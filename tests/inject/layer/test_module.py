@@ -99,6 +99,30 @@ def test_copies(make_copy, when):
     torch.testing.assert_close(other(*some_input()), before)  # nothing is shared
 
 
+def test_copies_of_exact_inference():
+    following = torch.zeros(4, 4, dtype=torch.bool)
+    following[range(3), range(1, 4)] = True
+    layer = LogicLayer(
+        "predicate tag(t) in {o, b, i}. hard next(T, U) & tag(U) in {i} => tag(T) in {b, i}. 0.5 tag(T) in {o}.",
+        inference="exact",
+        evidence={"next": following},
+        learnable=True,
+    )
+    logits = {"tag": torch.randn(2, 4, 3, requires_grad=True)}
+    layer(logits)["tag"].sum().backward()
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(other(logits)["tag"], layer(logits)["tag"])
+    assert layer({"tag": torch.randn(2, 4, 3, dtype=torch.bfloat16)})["tag"].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("inference", ["mean-field", "exact"])
+def test_an_empty_batch(inference):
+    layer = LogicLayer("learn p(X) => q(X).", inference=inference)
+    out = layer({"p": torch.zeros(0, 3, requires_grad=True), "q": torch.zeros(0, 3)})
+    assert out["q"].shape == (0, 3)
+    out["q"].sum().backward()
+
+
 def _forward(model, queue):
     queue.put(model(*some_input()).item())
 
@@ -135,6 +159,7 @@ def test_integer_weights_are_learned():
     assert layer.weights.learned.grad is not None
 
 
+@pytest.mark.filterwarnings("ignore::rulewright.errors.RulewrightWarning")
 @settings(max_examples=50)
 @given(
     weights=st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3),
@@ -407,6 +432,7 @@ DISTINCT = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::rulewright.errors.RulewrightWarning")
 @settings(max_examples=30)
 @given(text=st.sampled_from(DISTINCT), seed=st.integers(0, 10**6), size=st.integers(1, 3))
 def test_distinct_variables_equal_mean_field(text, seed, size):

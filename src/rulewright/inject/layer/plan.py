@@ -415,7 +415,7 @@ class Plan:
         lines = [
             "  ".join([formula.ljust(widths[0]), *map(str.rjust, counts, widths[1:])]) for formula, *counts in table
         ]
-        sizes = ", ".join(f"{type_name} {size:,}" for type_name, size in self.shape.sizes)
+        sizes = ", ".join(f"{type_name} {size:,}" for type_name, size in self.shape.sizes) or "propositions"
         cost = f"{self.flops:.2e} FLOPs and {format_bytes(self.memory())} an iteration"
         lines.append(f"{sizes}: {self.groundings:,} groundings, {cost}")
         return "\n".join(lines if self.cliques is None else [*lines, f"{self.cliques}; in place of iterations"])
