@@ -52,10 +52,13 @@ def solve_forest(problem: LabelProblem, observed: Collection[str]) -> Solution |
     if _count_unbound(joins.clauses, layout, observed) > FEW_GROUNDINGS + GROUNDINGS_PER_VIOLATION * violated:
         return None
     finder = GroundingFinder(ClauseJoins(joins.clauses, joins.channels, joined=observed), layout, problem.finder.exists)
-    found = [_find_ties(problem, groundings, finder.joins) for groundings in finder.find_holding(problem.start)]
-    if any(ties is None for ties in found):
-        return None
-    ties = _concatenate([part for part in found if part is not None])
+    found: list[_Ties] = []
+    for groundings in finder.find_holding(problem.start):
+        part = _find_ties(problem, groundings, finder.joins)
+        if part is None or _has_cycle(part.low, part.high):
+            return None
+        found.append(part)
+    ties = _concatenate(found)
     nodes, ends = np.unique(np.concatenate([ties.low, ties.high]), return_inverse=True)
     low, high = ends[: len(ties.low)], ends[len(ties.low) :]
     cost = _list_costs(problem, nodes, ties.low_values.shape[1])
@@ -136,6 +139,14 @@ def _find_ties(problem: LabelProblem, groundings: Groundings, joins: ClauseJoins
         for atom, values in ((low, low_values), (high, high_values)):
             values &= violates | ~(is_open[:, position] & (first[:, position] == atom))[:, None]
     return _Ties(groundings, low, high, low_values, high_values)
+
+
+def _has_cycle(low: Ids, high: Ids) -> bool:
+    """Tell whether there are as many pairs of atoms as atoms, so that some of them make a cycle."""
+    tied = low != high
+    nodes, ends = np.unique(np.concatenate([low[tied], high[tied]]), return_inverse=True)
+    count = len(ends) // 2
+    return 0 < len(nodes) <= len(np.unique(ends[:count] * len(nodes) + ends[count:]))
 
 
 def _concatenate(parts: Sequence[_Ties]) -> _Ties:
