@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rulewright.inject.atoms.decoder import RuleDecoder as RuleDecoder
     from rulewright.inject.atoms.loss import ConsistencyLoss as ConsistencyLoss
     from rulewright.inject.atoms.reports import ErrorTypes as ErrorTypes
+    from rulewright.inject.atoms.reports import batch_reports as batch_reports
     from rulewright.inject.atoms.reports import error_types as error_types
+    from rulewright.inject.layer.effects import BatchExplanation as BatchExplanation
     from rulewright.inject.layer.influence import MessageExplanation as MessageExplanation
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
     from rulewright.inject.layer.plan import Plan as Plan
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "layer.effects": "BatchExplanation",
         "layer.influence": "MessageExplanation",
         "layer.layer": "LogicLayer",
         "layer.plan": "Plan",
@@ -36,6 +39,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "atoms.decoded": "Change Decoded",
         "atoms.decoder": "RuleDecoder",
         "atoms.loss": "ConsistencyLoss",
-        "atoms.reports": "ErrorTypes error_types",
+        "atoms.reports": "ErrorTypes batch_reports error_types",
     },
 )

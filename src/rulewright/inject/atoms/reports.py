@@ -64,13 +64,46 @@ class ReportedChange:
 
 
 @dataclass(frozen=True)
+class RuleEffect:
+    """What a rule did to the atoms of a predicate in a batch.
+
+    ``atoms`` it moved, by ``mean`` log-odds either way, one of them by the ``largest`` (``atom``, in ``row``); and
+    labels that turned, of which it moved each the most: to true, to false, or to another class.
+    """
+
+    rule: str
+    predicate: str
+    atoms: int
+    mean: float
+    largest: float
+    atom: str
+    row: int
+    turned_true: int = 0
+    turned_false: int = 0
+    turned_class: int = 0
+
+    @property
+    def gained(self) -> int:
+        """The labels that turned to true or to another class."""
+        return self.turned_true + self.turned_class
+
+    def with_turned(self, *, turned_true: int = 0, turned_false: int = 0, turned_class: int = 0) -> RuleEffect:
+        """Return the same with labels that turned."""
+        return replace(self, turned_true=turned_true, turned_false=turned_false, turned_class=turned_class)
+
+
+@dataclass(frozen=True)
 class InjectionReport:
-    """The changes in one document, image or batch row, by a ``"decoder"`` or a ``"layer"``, and a line of summary."""
+    """The changes in one document, image or batch row, by a ``"decoder"`` or a ``"layer"``, and a line of summary.
+
+    A report of a whole batch has the ``effects`` of its rules.
+    """
 
     title: str
     injector: str
     summary: str = ""
     changes: tuple[ReportedChange, ...] = ()
+    effects: tuple[RuleEffect, ...] = ()
 
 
 def decoder_report(
@@ -151,6 +184,26 @@ def layer_report(
     return InjectionReport(title, "layer", f"the {len(changes)} atoms that moved most", changes)
 
 
+def batch_reports(layer: LogicLayer, *, rows: Sequence[int] | None = None, top: int = 10) -> list[InjectionReport]:
+    """Report what the layer's last call did: the effects of rules on the whole batch, then the changes of rows.
+
+    ``rows`` are by default the first 20; of each the ``top`` atoms that changed most.
+
+    >>> import rulewright as rw, torch
+    >>> layer = rw.LogicLayer("2.0 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
+    >>> friends = torch.tensor([[False, True], [False, False]])
+    >>> _ = layer({"smokes": torch.tensor([[3.0, -1.0], [-3.0, 0.5]])}, evidence={"friend": friends})
+    >>> [(report.title, len(report.effects), len(report.changes)) for report in batch_reports(layer)]
+    [('the whole batch', 1, 0), ('row 0', 0, 2), ('row 1', 0, 2)]
+    """
+    explanation, trace = layer.explain_batch(), layer.trace()
+    summary = str(explanation).split("\n", 1)[0]
+    reports = [InjectionReport("the whole batch", "layer", summary, effects=explanation.effects)]
+    for row in range(min(explanation.rows, 20)) if rows is None else rows:
+        reports.append(layer_report(layer, trace.inputs.logits, trace.logits, title=f"row {row}", row=row, top=top))
+    return reports
+
+
 def _probabilities(logits: Tensor, arity: int, row: int, *, has_classes: bool) -> Tensor:
     shape = logits.shape[logits.ndim - arity - has_classes :]
     chosen = logits.detach().reshape(-1, *shape)[row]
@@ -199,7 +252,23 @@ def _decode_report(record: Json) -> InjectionReport:
         raise record["kind"].expected("'decoder' or 'layer'")
     summary = record.get("summary")
     changes = tuple(_decode_change(change) for change in record["changes"].items("changes"))
-    return InjectionReport(record["title"].text(), injector, "" if summary is None else summary.text(), changes)
+    effects = record.get("effects")
+    return InjectionReport(
+        record["title"].text(),
+        injector,
+        "" if summary is None else summary.text(),
+        changes,
+        () if effects is None else tuple(map(_decode_effect, effects.items("effects"))),
+    )
+
+
+def _decode_effect(record: Json) -> RuleEffect:
+    rule, predicate, atom = (record[name].text() for name in ("rule", "predicate", "atom"))
+    mean, largest = (_read_number(record[name]) for name in ("mean", "largest"))
+    atoms, row, *turned = (
+        round(_read_number(record[name])) for name in ("atoms", "row", "turned_true", "turned_false", "turned_class")
+    )
+    return RuleEffect(rule, predicate, atoms, mean, largest, atom, row, *turned)
 
 
 def _decode_change(record: Json) -> ReportedChange:

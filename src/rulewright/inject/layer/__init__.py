@@ -9,5 +9,5 @@
 - `plan.py`: the patterns of a grounding as such a program, what it costs, and running it.
 - `schedule.py`: the iterations: how messages move log-odds so that they settle, also with hard formulas.
 - `factors.py`, `exact.py`: the true marginals, where they can be had: ground factors, and messages between cliques.
-- `influence.py`: which formulas and groundings moved an atom.
+- `influence.py`: which formulas and groundings moved an atom; `effects.py`: what each rule did to a whole batch.
 """

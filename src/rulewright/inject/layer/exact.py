@@ -9,7 +9,7 @@ the size of the tables, ``Π`` of the numbers of classes of a clique's atoms: sm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -27,12 +27,16 @@ from rulewright.inject.inputs import CERTAIN, GroundInputs
 from rulewright.inject.layer.factors import Factors, Indices, ground_factors, group_rows
 from rulewright.inject.layer.grounding import Grounding
 from rulewright.inject.layer.plan import format_bytes, usual_limit
+from rulewright.logic import Number, Symbol, Term, Variable, substitute
 
 if TYPE_CHECKING:
     from rulewright.inject.layer.layer import LogicLayer
 
 MAX_TABLE = 2**22
 """The most cells of a clique's table."""
+
+MAX_LEFT_OUT = 512
+"""The most groundings that are left out one by one, to see what each does."""
 
 KEPT_TREES = 16
 """The most trees that are kept for evidence that may come again."""
@@ -403,6 +407,82 @@ def place_marginals(grounding: Grounding, inputs: GroundInputs, tree: CliqueTree
         placed = given.index_copy(1, atom_indices, logits.to(given.dtype))
         current[name] = placed.view(inputs.logits[name].shape)
     return current
+
+
+@torch.no_grad()
+def moves_without(
+    layer: LogicLayer, inputs: GroundInputs, logits: Mapping[str, Tensor]
+) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """Yield for each statement how far exact log-odds are from what they would be without it."""
+    tree = layer.solver.tree(inputs).to(inputs.device)
+    if not len(tree.atoms):
+        return
+    values = atom_values(layer.grounding, inputs, tree, torch.float64)
+    costs = grounding_costs(layer, tree, inputs, torch.float64)
+    owners = statement_indices(layer.grounding, tree).to(inputs.device)
+    for statement_index in range(len(layer.grounding.rules)):
+        found = tree.log_marginals(values, costs * (owners != statement_index))
+        without = place_marginals(layer.grounding, inputs, tree, found)
+        yield statement_index, {name: logits[name] - without[name] for name in layer.grounding.used & set(logits)}
+
+
+@torch.no_grad()
+def moves_without_groundings(
+    layer: LogicLayer, inputs: GroundInputs, statement_index: int, row: int, name: str, entry: Sequence[int]
+) -> list[tuple[str, float]]:
+    """Return for each grounding of a statement how far an atom's log-odds are from what they would be without it.
+
+    Without groundings, where there are more than `MAX_LEFT_OUT`.
+    """
+    grounding, tree = layer.grounding, layer.solver.tree(inputs).to(inputs.device)
+    declaration = grounding.predicates[name]
+    sizes = [inputs.sizes[type_name] for type_name in declaration.types]
+    atom = tree.factors.first_atoms[name]
+    if sizes:
+        atom += int(np.ravel_multi_index(list(entry)[: len(sizes)], sizes))
+    place = int(np.searchsorted(tree.atoms, atom))
+    own = (statement_indices(grounding, tree) == statement_index).nonzero()[:, 0].to(inputs.device)
+    if not 0 < len(own) <= MAX_LEFT_OUT or place == len(tree.atoms) or tree.atoms[place] != atom:
+        return []
+    values = atom_values(grounding, inputs, tree, torch.float64)
+    costs = grounding_costs(layer, tree, inputs, torch.float64)
+    costs = costs[row if len(costs) > 1 else 0].repeat(len(own) + 1, 1)
+    costs[torch.arange(len(own)) + 1, own] = 0
+    found = tree.log_marginals(values[row if len(values) > 1 else 0].expand(len(costs), -1), costs)
+    start = int(tree.factors.cards[tree.atoms[:place]].sum())
+    of_atom = found[:, start : start + int(tree.factors.cards[atom])]
+    logits = of_atom[:, 1] - of_atom[:, 0] if declaration.classes is None else of_atom.log_softmax(-1)[:, entry[-1]]
+    moves = (logits[0] - logits[1:]).tolist()
+    return list(zip(_write_groundings(grounding, inputs, tree, own.tolist()), moves, strict=True))
+
+
+def statement_indices(grounding: Grounding, tree: CliqueTree) -> Tensor:
+    """Return the statement that each grounding of a tree is of."""
+    parts = [
+        torch.full((len(group.atoms),), grounding.formulas[group.formula_index].statement_index)
+        for group in tree.factors.groups
+    ]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
+
+
+def _write_groundings(
+    grounding: Grounding, inputs: GroundInputs, tree: CliqueTree, positions: Sequence[int]
+) -> list[str]:
+    starts = np.cumsum([0, *(len(group.atoms) for group in tree.factors.groups)])
+    texts = []
+    for position in positions:
+        group_index = int(np.searchsorted(starts, position, side="right")) - 1
+        group = tree.factors.groups[group_index]
+        formula = grounding.formulas[group.formula_index]
+        shape = [inputs.sizes[type_name] for type_name in formula.types.values()]
+        assignment = group.assignments[position - starts[group_index]]
+        indices = np.unravel_index(assignment, shape) if shape else ()
+        binding: dict[Variable, Term] = {}
+        for (variable, type_name), index in zip(formula.types.items(), indices, strict=True):
+            names = grounding.entity_names(type_name)
+            binding[variable] = Number(int(index)) if names is None else Symbol(names[int(index)])
+        texts.append(str(substitute(formula.formula, binding)))
+    return texts
 
 
 def _atoms_by_predicate(tree: CliqueTree, names: Iterable[str]) -> dict[str, Indices]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rulewright.errors import DataError
+from rulewright.inject.layer.exact import infer_exactly, moves_without, moves_without_groundings
 from rulewright.inject.layer.grounding import TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
 from rulewright.inject.layer.plan import ORDERS, false_probability
 from rulewright.inject.layer.schedule import Iteration, iterate
@@ -18,7 +19,7 @@ from rulewright.logic import Atom, Membership, Number, Statement, Symbol, Term, 
 
 if TYPE_CHECKING:
     from rulewright.inject.inputs import GroundInputs
-    from rulewright.inject.layer.layer import LogicLayer, Weights
+    from rulewright.inject.layer.layer import LogicLayer
 
 MAX_GROUNDINGS = 20_000_000
 """Of how many groundings of a formula with one atom the largest are sought."""
@@ -43,15 +44,21 @@ class FormulaInfluence:
 
 @dataclass(frozen=True, slots=True)
 class MessageExplanation:
-    """What was given for an atom, what came out, and what moved it; a class is compared with all others staying."""
+    """What was given for an atom, what came out, and what moved it; a class is compared with all others staying.
+
+    What formulas added makes up the change. In exact inference it is the difference that leaving a formula or a
+    grounding out makes, and these need not add up, as ``note`` says.
+    """
 
     atom: str
     given: float
     now: float
     formulas: tuple[FormulaInfluence, ...]
+    note: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.atom}: given {self.given:.2f}, now {self.now:.2f}"]
+        note = f" ({self.note})" if self.note else ""
+        lines = [f"{self.atom}: given {self.given:.2f}, now {self.now:.2f}{note}"]
         for influence in self.formulas:
             lines.append(f"  {influence.moved:+.2f}  {influence.statement}")
             lines += [f"         {part.moved:+.2f}  {part.grounding}" for part in influence.groundings]
@@ -76,18 +83,20 @@ def trace_call(layer: LogicLayer, inputs: GroundInputs) -> CallTrace:
     """Run the iterations again and keep what they did."""
     steps: list[Iteration] = []
     with torch.no_grad():
-        logits, _ = iterate(layer, inputs, layer.planner.plan(inputs.shape), steps)
+        if layer.inference == "exact":
+            logits = infer_exactly(layer, inputs)
+        else:
+            logits, _ = iterate(layer, inputs, layer.planner.plan(inputs.shape), steps)
     weights = tuple(layer.weights.value(index) for index in range(len(layer.grounding.rules)))
     return CallTrace(inputs, weights, tuple(steps), logits)
 
 
-def explain_atom(
-    grounding: Grounding, weights: Weights, last: CallTrace, text: str, *, row: int = 0, top: int = 5
-) -> MessageExplanation:
+def explain_atom(layer: LogicLayer, last: CallTrace, text: str, *, row: int = 0, top: int = 5) -> MessageExplanation:
     """Explain an atom of the last call, such as ``smokes(ann)`` or ``label(t3) in {o}``.
 
     Entities without names are written as their positions: ``same(0, 2)``.
     """
+    grounding = layer.grounding
     atom, class_name = _read_atom(grounding, last, text, row)
     name = str(atom.predicate)
     declaration = grounding.predicates[name]
@@ -100,7 +109,43 @@ def explain_atom(
         logits = view.take_row(last.logits[name], declaration.arity + 1)
         class_index = int(logits[index].argmax()) if class_name is None else declaration.classes.index(class_name)
     entry, dims = (index, declaration.arity) if declaration.classes is None else ((*index, class_index), len(index) + 1)
-    shares = [float(view.take_row(step.shares[name], dims)[entry]) for step in last.steps]
+    is_exact = layer.inference == "exact"
+    if is_exact:
+        influences = _leave_out(layer, view, name, entry)
+    else:
+        influences = _add_up(view, name, entry, top)
+    statements = layer.rules.statements
+    formulas = []
+    for statement_index, (total, moved) in sorted(influences.items(), key=lambda item: -abs(item[1][0]))[:top]:
+        if is_exact and abs(total) > 1e-9:
+            moved = dict(moves_without_groundings(layer, last.inputs, statement_index, row, name, entry))
+        strongest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:top]
+        groundings = [GroundingInfluence(*item) for item in strongest if abs(item[1]) > (1e-9 if is_exact else 1e-12)]
+        formulas.append(FormulaInfluence(statements[statement_index], total, tuple(groundings)))
+    shown = str(atom) if declaration.classes is None else f"{atom} in {{{quote(declaration.classes[class_index])}}}"
+    given, now = (float(view.take_row(logits[name], dims)[entry]) for logits in (last.inputs.logits, last.logits))
+    note = "exact: what leaving each out would take away" if is_exact else ""
+    return MessageExplanation(shown, given, now, tuple(formulas), note)
+
+
+def _leave_out(
+    layer: LogicLayer, view: _RowView, name: str, entry: tuple[int, ...]
+) -> dict[int, tuple[float, dict[str, float]]]:
+    """Return how far each statement that moved an atom holds it from where it would be without the statement."""
+    influences = {}
+    for statement_index, moves in moves_without(layer, view.last.inputs, view.last.logits):
+        moved = float(view.take_row(moves[name], len(entry))[entry]) if name in moves else 0.0
+        if abs(moved) > 1e-9:
+            influences[statement_index] = (moved, dict[str, float]())
+    return influences
+
+
+def _add_up(view: _RowView, name: str, entry: tuple[int, ...], top: int) -> dict[int, tuple[float, dict[str, float]]]:
+    """Return what each statement that has an atom added to its log-odds, and what its groundings did."""
+    grounding, last = view.grounding, view.last
+    declaration = grounding.predicates[name]
+    index = entry[: declaration.arity]
+    shares = [float(view.take_row(step.shares[name], len(entry))[entry]) for step in last.steps]
     influences: dict[int, tuple[float, dict[str, float]]] = {}
     for ground_formula in grounding.formulas:
         for pattern in ground_formula.patterns:
@@ -110,7 +155,7 @@ def explain_atom(
                     continue
                 if declaration.classes is None:
                     sign = 1 if TRUE in head.classes else -1
-                elif class_index in head.classes:
+                elif entry[-1] in head.classes:
                     sign = 1
                 else:
                     continue
@@ -125,15 +170,7 @@ def explain_atom(
                 for implication, message in largest:
                     moved[implication] = moved.get(implication, 0.0) + scale * message
                 influences[statement_index] = (before + scale * total, moved)
-    statements = weights.write_into(grounding.rules).statements
-    formulas = []
-    for statement_index, (total, moved) in sorted(influences.items(), key=lambda item: -abs(item[1][0]))[:top]:
-        strongest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:top]
-        groundings = [GroundingInfluence(*item) for item in strongest if abs(item[1]) > 1e-12]
-        formulas.append(FormulaInfluence(statements[statement_index], total, tuple(groundings)))
-    shown = str(atom) if declaration.classes is None else f"{atom} in {{{quote(declaration.classes[class_index])}}}"
-    given, now = (float(view.take_row(logits[name], dims)[entry]) for logits in (last.inputs.logits, last.logits))
-    return MessageExplanation(shown, given, now, tuple(formulas))
+    return influences
 
 
 def _read_atom(grounding: Grounding, last: CallTrace, text: str, row: int) -> tuple[Atom, str | None]:
@@ -179,7 +216,7 @@ class _RowView:
     """The marginals of one row of a batch."""
 
     def __init__(self, grounding: Grounding, last: CallTrace, row: int) -> None:
-        self._grounding, self._last, self._row = grounding, last, row
+        self.grounding, self.last, self._row = grounding, last, row
         self._sizes = dict(last.inputs.shape.sizes)
 
     def take_row(self, tensor: Tensor, dims: int) -> Tensor:
@@ -188,8 +225,8 @@ class _RowView:
     def entity_index(self, term: Term, type_name: str) -> int:
         if isinstance(term, Variable):
             raise DataError(f"{term} is a variable; explain one atom at a time")
-        if type_name in self._grounding.entity_indices:
-            return self._grounding.constant_index(term, type_name)
+        if type_name in self.grounding.entity_indices:
+            return self.grounding.constant_index(term, type_name)
         size = self._sizes[type_name]
         value = term.value if isinstance(term, Number) else term.name
         if not str(value).isdigit() or int(value) >= size:
@@ -222,16 +259,16 @@ class _RowView:
 
         indices = {term: torch.tensor(entity_index) for term, entity_index in bound.items()}
         indices |= {variable: spread(torch.arange(size), variable) for variable, size in zip(free, sizes, strict=True)}
-        exists = torch.ones(sizes, dtype=self._last.inputs.dtype)
+        exists = torch.ones(sizes, dtype=self.last.inputs.dtype)
         for variable in free:
-            mask = self._last.inputs.masks.get(types[variable])
+            mask = self.last.inputs.masks.get(types[variable])
             if mask is not None:
                 exists = exists * spread(self.take_row(mask, 1), variable)
         for pair in pattern.apart:
             one, other = (indices[term] for term in pair)
             exists = exists * (one != other)
-        messages = torch.zeros(sizes, dtype=self._last.inputs.dtype)
-        for factor, step in zip(factors, self._last.steps, strict=True):
+        messages = torch.zeros(sizes, dtype=self.last.inputs.dtype)
+        for factor, step in zip(factors, self.last.steps, strict=True):
             product = exists
             for position, literal in enumerate(pattern.literals):
                 if position != head_position:
@@ -256,10 +293,10 @@ class _RowView:
         marginals: Mapping[str, Tensor],
     ) -> Tensor:
         """Return the probability of a literal to be false, at the entity indices of its arguments."""
-        inputs = self._last.inputs
+        inputs = self.last.inputs
         if literal.predicate in ORDERS:
             raise DataError(f"explain does not take order comparisons apart: {ground_formula.formula}")
-        declaration = self._grounding.predicates[literal.predicate]
+        declaration = self.grounding.predicates[literal.predicate]
         observed = inputs.observed.get(literal.predicate)
         if observed is not None and observed.where is None:
             probabilities = observed.probability
@@ -274,7 +311,7 @@ class _RowView:
             tuple(
                 indices[term]
                 if isinstance(term, Variable)
-                else torch.tensor(self._grounding.constant_index(term, type_name))
+                else torch.tensor(self.grounding.constant_index(term, type_name))
                 for term, type_name in zip(literal.args, declaration.types, strict=True)
             )
         ]
@@ -289,10 +326,10 @@ class _RowView:
         return f"{' & '.join(premises) or 'true'} => {conclusion}"
 
     def _write_literal(self, literal: ClauseLiteral, indices: Mapping[Term, int], *, holds: bool) -> str:
-        declaration = self._grounding.predicates[literal.predicate]
+        declaration = self.grounding.predicates[literal.predicate]
         args: list[Term] = []
         for term, type_name in zip(literal.args, declaration.types, strict=True):
-            names = self._grounding.entity_names(type_name)
+            names = self.grounding.entity_names(type_name)
             if not isinstance(term, Variable):
                 args.append(term)
             else:

@@ -37,6 +37,7 @@ from rulewright.inject.layer.schedule import Convergence, iterate, warn_unsettle
 from rulewright.logic import Rule, RuleSet, RuleSource, Statement, WeightedFormula
 
 if TYPE_CHECKING:
+    from rulewright.inject.layer.effects import BatchExplanation
     from rulewright.inject.layer.influence import CallTrace, MessageExplanation
 
 CLIPPED = 1e-3
@@ -366,14 +367,26 @@ class LogicLayer(nn.Module):
                 raise DataError(f"the evidence contradicts a hard formula in {broken:,} groundings: {statement}")
 
     def add_messages(
-        self, name: str, inputs: GroundInputs, plan: Plan, values: Mapping[int, Tensor], hard_share: float = 1.0
+        self,
+        name: str,
+        inputs: GroundInputs,
+        plan: Plan,
+        values: Mapping[int, Tensor],
+        hard_share: float = 1.0,
+        *,
+        only: int | None = None,
     ) -> Tensor:
-        """Add a predicate's messages to the log-odds that it was given, those of hard formulas by a share."""
-        total = inputs.logits[name]
+        """Add a predicate's messages to the log-odds that it was given, those of hard formulas by a share.
+
+        With ``only``, return the messages of one statement alone.
+        """
+        total = inputs.logits[name] if only is None else torch.zeros_like(inputs.logits[name])
         declaration = self.grounding.predicates[name]
         sizes = [inputs.sizes[type_name] for type_name in declaration.types]
         for (predicate, classes, form), messages in plan.messages.items():
-            if predicate != name:
+            if only is not None:
+                messages = [message for message in messages if message.statement_index == only]
+            if predicate != name or not messages:
                 continue
             is_direct = declaration.classes is None and len(form.present) == form.arity and not form.apart
             summed: Tensor | None = total if is_direct else None
@@ -441,7 +454,8 @@ class LogicLayer(nn.Module):
     def explain(self, atom: str, *, row: int = 0, top: int = 5) -> MessageExplanation:
         """Say which formulas and groundings moved an atom most in the last call; what they added makes up the change.
 
-        The last inputs are gone through again, with the weights as they are now.
+        The last inputs are gone through again, with the weights as they are now. In exact inference formulas do not
+        add up: each is shown with what leaving it out would take away.
 
         >>> import rulewright as rw
         >>> rules = rw.parse_rules("2.0 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
@@ -455,7 +469,19 @@ class LogicLayer(nn.Module):
         """
         from rulewright.inject.layer.influence import explain_atom
 
-        return explain_atom(self.grounding, self.weights, self.trace(), atom, row=row, top=top)
+        return explain_atom(self, self.trace(), atom, row=row, top=top)
+
+    def explain_batch(self, *, top: int = 50) -> BatchExplanation:
+        """Say what each rule did to the whole batch of the last call: a table that is a data frame and HTML too.
+
+        ``top`` rules and predicates are kept, those that moved most. `rulewright.inject.batch_reports` has the changes
+        of each row, for the explorer.
+        """
+        from rulewright.inject.layer.effects import explain_batch
+
+        check_parameter("top", top, Whole(1))
+        with torch.no_grad():
+            return explain_batch(self, self.trace(), top=top)
 
     def trace(self) -> CallTrace:
         """Return what the iterations did with the inputs of the last call."""
@@ -463,8 +489,6 @@ class LogicLayer(nn.Module):
 
         if self._last is None:
             raise DataError("the layer has not been called yet; explain is about the last call")
-        if self.inference == "exact":
-            raise DataError('messages are explained for inference="mean-field"')
         weights = tuple(self.weights.value(index) for index in range(len(self.grounding.rules)))
         if self._trace is None or self._trace.weights != weights:
             self._trace = trace_call(self, self._last)
