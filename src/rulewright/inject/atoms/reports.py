@@ -218,6 +218,7 @@ def _layer_reasons(layer: LogicLayer, atom: str, row: int) -> tuple[Reason, ...]
             formula.moved,
         )
         for formula in layer.explain(atom, row=row).formulas
+        if abs(formula.moved) >= 0.005
     )
 
 

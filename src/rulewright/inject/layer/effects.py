@@ -27,8 +27,8 @@ MOVED = 0.01
 class BatchExplanation:
     """What each rule did to the atoms of each predicate in the last call, the strongest first.
 
-    A label that turned over is counted for the rule that moved it most that way. In exact inference a rule's move is
-    the difference that leaving it out makes.
+    A label that turned over is counted for the rule that moved it most that way. How far a class was moved is beside
+    the mean of all classes. In exact inference a rule's move is the difference that leaving it out makes.
 
     >>> import rulewright as rw
     >>> layer = rw.LogicLayer("2.0 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
@@ -90,7 +90,7 @@ class BatchExplanation:
         for position, effect in enumerate(self.effects):
             y = position * height
             label = escape(f"{effect.rule} → {effect.predicate}")
-            unit = (width - middle - 40) / most
+            unit = (width - middle - 70) / most
             left, right = effect.turned_false * unit * 0.6, effect.gained * unit
             lines.append(
                 f'<text x="0" y="{y + 15}" font-size="12"><title>{label}</title>{_shorten(label)}</text>'
@@ -130,6 +130,8 @@ def explain_batch(layer: LogicLayer, trace: CallTrace, *, top: int) -> BatchExpl
                 continue
             classes = grounding.predicates[name].classes
             is_open = valid[name] if classes is None else valid[name].unsqueeze(-1)
+            if classes is not None:  # log-odds of classes are up to a constant: beside the mean of all
+                move = move - move.mean(-1, keepdim=True)
             move = move * is_open
             toward = _move_toward(move, labels[name], _labels(layer, name, trace.logits[name]), classes is not None)
             best, who = strongest.get(name, (torch.full_like(toward, -torch.inf), torch.full_like(labels[name], -1)))

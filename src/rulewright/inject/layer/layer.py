@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameters, read_memory_limit
+from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters, read_memory_limit
 from rulewright.errors import DataError
 from rulewright.inject.atom_space import Domains
 from rulewright.inject.inputs import (
