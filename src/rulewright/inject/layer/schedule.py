@@ -4,8 +4,8 @@ Messages of hard formulas are large, and all atoms are updated at once: at their
 atoms swing. Unless a damping is given, a rule set with hard formulas is therefore *annealed*: the weight of hard
 formulas grows geometrically from `FIRST_HARD_WEIGHT` to its full value in the last iteration, and an atom takes its new
 log-odds, but only the share `BACKWARD` of them where they would turn it back from where it was going.
-Of all iterates a row keeps the last of those that break the fewest groundings of hard formulas; the given log-odds are
-one of them where there are no other formulas, so that no row comes out worse than it went in.
+Of the last two iterates a row keeps the one that breaks fewer groundings of hard formulas; the given log-odds stand
+beside them where there are no other formulas, so that no row comes out worse than it went in.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def iterate(
                 shares[name] = 1 - (layer.damping or 0.0)
                 current[name] = torch.lerp(current[name], target, shares[name]) if layer.damping else target
         del values  # of the next iteration there are as many
-        if choice is not None:
-            choice.consider(current)
+        if choice is not None and done >= iterations - 1:
+            choice.consider(current, done)
         if steps is not None:
             records.append((marginals, hard_share, shares))
         is_measured = not torch.compiler.is_compiling() and (done >= iterations - 1 or tolerance is not None)
@@ -121,6 +121,8 @@ def iterate(
         if is_measured:
             changes.append(largest_change(marginals, after))
             if tolerance is not None and hard_share == 1 and changes[-1] <= tolerance:
+                if choice is not None and done < iterations - 1:
+                    choice.consider(current, done)
                 break
         marginals = after
     if steps is not None:
@@ -166,27 +168,25 @@ def warn_unsettled(convergence: Convergence) -> bool:
 
 
 class _Choice:
-    """Which iterate each row of a batch keeps: the last of those that break the fewest groundings of hard formulas."""
+    """Which iterate each row of a batch keeps: the last of those considered that break the fewest hard groundings."""
 
     def __init__(self, layer: LogicLayer, inputs: GroundInputs, given: Mapping[str, Tensor]) -> None:
         self._grounding = layer.grounding
         self._inputs = _as_counted(inputs)
         self._plan = layer.planner.plan(inputs.shape, "hard violations")
         self._started = self._plan.start(self._inputs)
-        self._iteration = 0
         self.chosen = dict(given)
         self._given = self._fewest = self._count_broken(given)
         self.kept = torch.zeros_like(self._given, dtype=torch.long)
         if len(self._grounding.hard) < len(self._grounding.rules):
             self._fewest = torch.full_like(self._given, torch.inf)
 
-    def consider(self, current: Mapping[str, Tensor]) -> None:
+    def consider(self, current: Mapping[str, Tensor], iteration: int) -> None:
         """Let rows change to a new iterate."""
-        self._iteration += 1
         broken = self._count_broken(current)
         is_better = broken <= self._fewest
         self._fewest = torch.where(is_better, broken, self._fewest)
-        self.kept = torch.where(is_better, self._iteration, self.kept)
+        self.kept = torch.where(is_better, iteration, self.kept)
         for name, logits in current.items():
             where = is_better.view(-1, *[1] * (logits.ndim - 1)) if is_better.ndim else is_better
             self.chosen[name] = torch.where(where, logits, self.chosen[name])
