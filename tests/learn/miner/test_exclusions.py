@@ -37,7 +37,7 @@ def choose(candidates, share=LEAST_SHARE):
     return {
         text: {"support": body - together, "body": body, "expected": round(expected, 2)}
         for text, together, body, expected in candidates
-        if body - together >= share * body and poisson(together, expected) * compared <= CHANCE
+        if expected > 0 and body - together >= share * body and poisson(together, expected) * compared <= CHANCE
     }
 
 
@@ -133,3 +133,8 @@ def test_the_command_writes_exclusions(tmp_path):
     listed = json.loads(run.invoke(app, ["learn", str(tmp_path / "a.facts"), "--exclusions", "--json"]).stdout)
     text = "hard !(q(X) & p(X)). @{support: 30, body: 30, expected: 15.0}"
     assert {"formula": text, "support": 30, "body": 30, "expected": 15.0} in listed
+
+
+def test_what_chance_keeps_apart_is_no_exclusion():
+    facts = [("in", f"a{n}", f"b{n % 3}") for n in range(40)] + [("near", f"b{n}", f"c{n}") for n in range(40)]
+    assert written(fit(rw.KnowledgeBase.from_facts(facts))) == {}

@@ -121,7 +121,8 @@ class ExclusionCounter:
         self, facts: Counts, together: Counts, expected: Counts, is_open: npt.NDArray[np.bool_], predicates: Ids
     ) -> list[tuple[int, int, tuple[int, int, float]]]:
         """Return (one, other, (support, body, expected)) of the pairs that exclude each other."""
-        compared = int((is_open & (expected > 0)).sum())
+        is_open = is_open & (expected > 0)  # else chance would never have them meet
+        compared = int(is_open.sum())
         if self.filters.targets is not None:
             target = np.isin(predicates, [self.kb.predicate_index(name) for name in self.filters.targets])
             is_open &= target[:, None] | target[None, :]
