@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inject.atoms.plain_labels import best_labelling
+from inject.atoms.plain_labels import best_labelling, holds, is_consistent
 
 import rulewright as rw
 from rulewright.errors import DataError
@@ -192,8 +192,8 @@ def test_labels_are_the_best_of_all(name, case, distinct, method):
     text, domains, logits, evidence, mask = draw_problem(name, seed, batch, mask_share, observed_share)
     if distinct and name == "self loops":
         return  # an entity with itself is refused
-    if distinct and name in ("constants", "ternary"):
-        return  # where a constant meets itself, or more variables than entities, is for other tests
+    if distinct and name == "constants":
+        return  # where a variable is the constant of the same atom, it is none of an entity with itself
     decoder = rw.RuleDecoder(text, domains=domains, distinct=distinct, method=method)
     check(decoder, logits, evidence, mask, batch, domains)
 
@@ -221,8 +221,6 @@ def test_every_way_of_solving_finds_the_best(name, use, case):
 @given(case=CASES)
 @settings(max_examples=8, deadline=None)
 def test_changes_are_forced_by_their_rules(name, case):
-    from inject.atoms.plain_labels import holds
-
     seed, batch, mask_share, observed_share = case
     text, domains, logits, evidence, mask = draw_problem(name, seed, batch, mask_share, observed_share)
     decoder = rw.RuleDecoder(text, domains=domains)
@@ -453,3 +451,39 @@ def test_a_mask_may_follow_stacked_logits():
     assert np.array_equal(one.labels, other.labels) and not one.labels[1, 2].any()
     alone = decoder(logits[1, :2, :2])
     assert np.array_equal(one.labels[1, :2, :2], alone.labels)
+
+
+@pytest.mark.parametrize("name", ["exclusions", "classes and truths", "tags", "self loops"])
+@given(seed=st.integers(0, 999))
+@settings(max_examples=10, deadline=None)
+def test_simplified_says_what_it_left(name, seed):
+    text, domains, logits, evidence, _ = draw_problem(name, seed, ())
+    exact, simple = (rw.RuleDecoder(text, domains=domains, method=method) for method in ("exact", "simplified"))
+    best, found = exact(logits, evidence), simple(logits, evidence)
+    world = {**found.labels, **evidence}
+    assert found.optimal == (found.violations == 0) == is_consistent(exact.space, world, domains, {})
+    assert found.objective <= best.objective + 1e-9
+    assert not found.optimal or found.objective == pytest.approx(best.objective)
+
+
+@pytest.mark.parametrize("method", ["exact", "simplified", "full"])
+def test_an_empty_batch_has_no_labels(method):
+    found = rw.RuleDecoder(TAGS, method=method)({"tag": np.zeros((0, 4, 3))}, {"next": NEXT})
+    assert found.labels["tag"].shape == (0, 4) and found.optimal and found.objective == 0
+    stacked = rw.RuleDecoder("b(X, Y) :- a(Y, X).", relations=["a", "b"], method=method)(np.zeros((0, 3, 3, 2)))
+    assert stacked.labels.shape == (0, 3, 3, 2)
+
+
+@pytest.mark.parametrize("use_forest", [True, False])
+def test_ties_in_every_solver(monkeypatch, use_forest):
+    monkeypatch.setattr(zero_one, "ENUMERATED", 0)
+    if not use_forest:
+        monkeypatch.setattr("rulewright.inject.atoms.decoder.solve_forest", lambda *_: None)
+    rules = "predicate kind(node) in {a, b, c}. hard big(X) => kind(X) in {b, c}. hard small(X) => !big(X)."
+    logits = {"kind": np.array([[1.0, 0.0, 0.0]]), "big": np.array([3.0]), "small": np.array([0.0])}
+    found = rw.RuleDecoder(rules)(logits)
+    assert {name: labels.tolist() for name, labels in found.labels.items()} == {
+        "kind": [1],
+        "big": [True],
+        "small": [False],
+    }

@@ -254,24 +254,18 @@ def solve_program(
 def _settle_ties(
     labels: Labels, gain: Floats, rows: sparse.csr_array, bounds: Floats, lower: Floats, choices: Choices | None
 ) -> Labels:
-    """Set atoms for which both labels cost the same to 0, and others to the first of equally good classes, where no
-    constraint needs them."""
-    is_class = np.zeros(len(gain), dtype=bool) if choices is None else choices.width > 1
-    for atom in np.flatnonzero(labels & ((gain == 0) | is_class) & (lower == 0)):
-        earlier = [None] if choices is None or not is_class[atom] else choices.members(int(atom))
-        for other in earlier:
-            if other == atom:
-                break
-            if other is not None and gain[other] != gain[atom]:
-                continue
-            labels[atom] = False
-            if other is not None:
-                labels[other] = True
+    """Where no constraint needs it otherwise, set atoms whose labels cost the same to 0, or to the first such class."""
+    for atom in np.flatnonzero(labels & (lower == 0)).tolist():
+        flips: list[tuple[int, ...]]
+        if choices is None or choices.width[atom] == 1:
+            flips = [(atom,)] if gain[atom] == 0 else []
+        else:
+            flips = [(atom, other) for other in choices.members(atom) if other < atom and gain[other] == gain[atom]]
+        for flip in flips:
+            labels[list(flip)] ^= True
             if not np.any(rows @ labels > bounds):
                 break
-            labels[atom] = True
-            if other is not None:
-                labels[other] = False
+            labels[list(flip)] ^= True
     return labels
 
 
