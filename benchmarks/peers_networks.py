@@ -11,13 +11,14 @@ import argparse
 import ast
 import inspect
 import json
+import multiprocessing
 import statistics
-import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,8 @@ from torch import Tensor
 
 from rulewright import RulewrightError
 
-LOSS_WEIGHTS = (0.1, 1.0, 10.0)
+WEIGHTS_OF_SUMS = (0.001, 0.01, 0.1, 1.0)  # the hinge is a sum over the groundings of a sample
+WEIGHTS_OF_MEANS = (0.1, 1.0, 10.0, 100.0)
 STRENGTHS = ("hard", "learn", "0.3", "2")
 STRENGTHS_OF_SUMS = ("hard", "10")  # a hundred formulas for a pair: what weighs less says next to nothing
 
@@ -58,22 +60,23 @@ def describe_rows(problem: str) -> dict[str, Row]:
     rules = (getattr(ours, f"{problem}_rules"),)
     is_digits = problem == "digits"
     loss_use: Literal["loss", "objective"] = "objective" if is_digits else "loss"
-    weights = (None,) if is_digits else LOSS_WEIGHTS
+    weights = (None,) if is_digits else WEIGHTS_OF_MEANS
     loss, layer = getattr(ours, f"loss_{problem}"), getattr(ours, f"layer_{problem}")
     rows = {"network alone": Row("alone")}
     for form in ("hinge", "violation", "log"):
-        rows[f"ConsistencyLoss, {form}"] = Row(loss_use, partial(loss, form), weights, helpers=rules)
-    for inference in ("mean-field", "exact"):
-        rows[f"LogicLayer, {inference}"] = Row(
-            "objective" if is_digits else "layer",
-            partial(layer, inference),
-            [
-                (iterations, strength)
-                for iterations in ((1, 5) if inference == "mean-field" else (1,))
-                for strength in (STRENGTHS_OF_SUMS if is_digits else STRENGTHS)
-            ],
-            helpers=rules,
-        )
+        chosen = WEIGHTS_OF_SUMS if form == "hinge" and not is_digits else weights
+        rows[f"ConsistencyLoss, {form}"] = Row(loss_use, partial(loss, form), chosen, helpers=rules)
+    use: Literal["layer", "objective"] = "objective" if is_digits else "layer"
+    strengths = STRENGTHS_OF_SUMS if is_digits else STRENGTHS
+    rows["LogicLayer, mean-field"] = Row(
+        use,
+        partial(layer, "mean-field"),
+        [(iterations, strength) for iterations in (1, 5) for strength in strengths],
+        helpers=rules,
+    )
+    rows["LogicLayer, exact"] = Row(
+        use, partial(layer, "exact", 1), [(strength,) for strength in strengths], helpers=rules
+    )
     if is_digits:
         rows["RuleDecoder"] = Row("none", reason="the sum is not known when the digits are asked for")
     else:
@@ -114,8 +117,9 @@ def count_lines(functions: Sequence[Callable[..., Any]]) -> int:
 
 def run_row(problem: Problem, row: Row, seed: int) -> dict[str, object]:
     """Train and choose on validation samples, and score on test samples."""
-    torch.set_num_threads(1)
     training, validation, test = problem.make_splits(seed)
+    fit(replace(problem, epochs=0), row, row.settings[0], training, seed)  # what is imported is nobody's cost
+    train(replace(problem, epochs=1), training, seed, problem.task_loss)
     best: dict[str, object] = {}
     best_value = -1.0
     with warnings.catch_warnings():
@@ -134,7 +138,7 @@ def run_row(problem: Problem, row: Row, seed: int) -> dict[str, object]:
             predicted = time.process_time() - start
             first, second = problem.score(labels, test)
             best = {
-                "setting": setting,
+                "setting": write_setting(setting),
                 "metric": first,
                 "second": second,
                 "violations": problem.count_violations(labels, test),
@@ -142,6 +146,17 @@ def run_row(problem: Problem, row: Row, seed: int) -> dict[str, object]:
                 "prediction_seconds": predicted,
             }
     return best
+
+
+def write_setting(setting: object) -> str:
+    """Return a setting as the table has it."""
+    if setting is None:
+        return ""
+    if not isinstance(setting, tuple):
+        return f"weight {setting:g}"
+    *iterations, strength = setting
+    weight = strength if strength in ("hard", "learn") else f"weight {strength}"
+    return ", ".join([f"{count} iteration{'s' * (count > 1)}" for count in iterations] + [weight])
 
 
 def fit(problem: Problem, row: Row, setting: Any, training: Split, seed: int) -> Callable[[Split], Tensor]:
@@ -180,6 +195,7 @@ def fit(problem: Problem, row: Row, setting: Any, training: Split, seed: int) ->
 
 def work(problem: str, system: str, seed: int, path: Path) -> None:
     """Run one row for one seed and write what was found."""
+    torch.set_num_threads(1)
     row = describe_rows(problem)[system]
     found: dict[str, object]
     if row.use == "none":
@@ -199,16 +215,19 @@ def work(problem: str, system: str, seed: int, path: Path) -> None:
 def summarise(problem: str, system: str, found: Sequence[dict[str, Any]]) -> list[object]:
     """Return a row of the table: the mean ± deviation of the seeds."""
     reasons = [seed["reason"] for seed in found if "reason" in seed]
-    if reasons:
+    if len(reasons) == len(found):
         return [system, "–", "–", "–", "–", "–", "–", reasons[0]]
+    found = [seed for seed in found if "reason" not in seed]
 
     def spread(key: str) -> str:
         values = [float(seed[key]) for seed in found]
         deviation = statistics.stdev(values) if len(values) > 1 else 0.0
         return f"{statistics.mean(values):.3f} ± {deviation:.3f}"
 
-    settings = [str(seed["setting"]) for seed in found if seed["setting"] is not None]
-    chosen = statistics.mode(settings) if settings else None
+    settings = Counter(seed["setting"] for seed in found if seed["setting"])
+    chosen = "; ".join(f"{setting} ({count})" for setting, count in settings.most_common())
+    if reasons:
+        chosen = f"{len(found)} seeds; of {len(reasons)}: {reasons[0]}"
     return [
         system,
         spread("metric"),
@@ -217,7 +236,7 @@ def summarise(problem: str, system: str, found: Sequence[dict[str, Any]]) -> lis
         f"{statistics.mean(float(seed['training_seconds']) for seed in found):.1f}",
         f"{statistics.mean(float(seed['prediction_seconds']) for seed in found):.2f}",
         found[0]["lines"],
-        "" if chosen is None else f"most often chosen: {chosen}",
+        chosen,
     ]
 
 
@@ -227,15 +246,11 @@ def main() -> None:
     parser.add_argument("--problems", nargs="+", default=[*PROBLEMS], choices=[*PROBLEMS])
     parser.add_argument("--systems", nargs="+", help="names of rows as the table has them; all without")
     parser.add_argument("--checkpoints", type=Path, default=Path("build/peers_networks"))
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds that one row may take for one seed")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that one row may take for one seed")
     parser.add_argument("--save", help="where to write the tables as JSON")
-    parser.add_argument("--row", nargs=3, metavar=("PROBLEM", "SYSTEM", "SEED"), help="run this one only")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as a page has them")
     options = parser.parse_args()
     options.checkpoints.mkdir(parents=True, exist_ok=True)
-    if options.row:
-        problem, system, seed = options.row
-        work(problem, system, int(seed), checkpoint(options.checkpoints, problem, system, int(seed)))
-        return
     for problem in options.problems:
         rows = []
         for system in describe_rows(problem):
@@ -246,9 +261,25 @@ def main() -> None:
             ]
             rows.append(summarise(problem, system, found))
         first, second = PROBLEMS[problem].metrics
-        columns = ["system", first, second, "violations", "training s", "prediction s", "lines", "note"]
-        measure.print_table(PROBLEMS[problem].title, columns, rows)
+        columns = ["system", first, second, "violations", "training s", "prediction s", "lines", "chosen (seeds)"]
+        if options.markdown:
+            print_markdown(PROBLEMS[problem].title, columns, rows)
+        else:
+            measure.print_table(PROBLEMS[problem].title, columns, rows)
     measure.save(options.save)
+
+
+def print_markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table with the best figure of each metric in bold."""
+    best = [max((str(row[place]) for row in rows if str(row[place])[0].isdigit()), default="") for place in (1, 2)]
+    print(f"\n### {title[0].upper()}{title[1:]}\n")
+    print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 2)}---|")
+    for row in rows:
+        cells = [str(cell) for cell in row]
+        for place in (1, 2):
+            if cells[place] == best[place - 1]:
+                cells[place] = f"**{cells[place]}**"
+        print(f"| {' | '.join(cells)} |")
 
 
 def checkpoint(folder: Path, problem: str, system: str, seed: int) -> Path:
@@ -257,19 +288,19 @@ def checkpoint(folder: Path, problem: str, system: str, seed: int) -> Path:
 
 
 def run_apart(folder: Path, problem: str, system: str, seed: int, limit: float) -> dict[str, Any]:
-    """Return what a row found, from its checkpoint or by a process of its own."""
+    """Return what a row found, from its checkpoint or by a process of its own, which starts as a copy of this one."""
     path = checkpoint(folder, problem, system, seed)
     if not path.exists():
         print(f"{time.strftime('%H:%M:%S')} {problem}: {system}, seed {seed}", file=sys.stderr, flush=True)
-        command = [sys.executable, __file__, "--checkpoints", str(folder), "--row", problem, system, str(seed)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-        except subprocess.TimeoutExpired:
-            path.write_text(json.dumps({"reason": f"not done within {limit:.0f} s"}) + "\n", encoding="utf-8")
-        else:
-            if done.returncode or not path.exists():
-                last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-                return {"reason": f"failed: {last[:200]}"}
+        process = multiprocessing.get_context("fork").Process(target=work, args=(problem, system, seed, path))
+        process.start()
+        process.join(limit)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            return {"reason": f"not done within {limit:.0f} s"}
+        if process.exitcode:
+            return {"reason": "failed, see above"}
     loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return loaded
 

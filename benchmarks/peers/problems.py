@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -267,8 +268,6 @@ GRAPHS = Problem(
 
 
 def _make_sums(seed: int) -> tuple[Split, Split, Split]:
-    from sklearn.datasets import load_digits
-
     images, digits = load_digits(return_X_y=True)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(digits), generator=generator)[:1600]
@@ -299,7 +298,7 @@ DIGITS = Problem(
     ),
     count_violations=lambda labels, split: float((labels.sum(-1) != split.targets.sum(-1)).float().mean()),
     validate=lambda labels, split: float((labels.sum(-1) == split.targets).float().mean()),
-    epochs=10,
+    epochs=20,
     batch_size=20,
 )
 
