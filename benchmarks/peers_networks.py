@@ -251,6 +251,7 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print the tables as a page has them")
     options = parser.parse_args()
     options.checkpoints.mkdir(parents=True, exist_ok=True)
+    torch.optim.Adam([torch.zeros(1)])  # has PyTorch import what the copies of this process would import each
     for problem in options.problems:
         rows = []
         for system in describe_rows(problem):
