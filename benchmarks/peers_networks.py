@@ -44,7 +44,7 @@ class Row:
     """A system on a problem: the part that its user writes, how it is used, and the settings to choose from.
 
     A ``loss`` is added to the loss of the task, an ``objective`` replaces it, a ``layer`` stands behind the network,
-    a ``decoder`` gives labels at the end. ``reason`` says why there is no such part.
+    a ``decoder`` gives labels at the end. ``reason`` says why there is no such part. What is slow has ``only_seeds``.
     """
 
     use: Literal["alone", "loss", "objective", "layer", "decoder", "none"]
@@ -53,6 +53,7 @@ class Row:
     package: str = "torch"
     helpers: tuple[Callable[..., Any], ...] = ()
     reason: str = ""
+    only_seeds: int | None = None
 
 
 def describe_rows(problem: str) -> dict[str, Row]:
@@ -91,7 +92,7 @@ def describe_rows(problem: str) -> dict[str, Row]:
         else:
             rows[system] = Row("decoder", make, package=package, helpers=helpers)
     if is_digits:
-        rows["DeepProbLog"] = Row("objective", others.deepproblog_digits, package="deepproblog")
+        rows["DeepProbLog"] = Row("objective", others.deepproblog_digits, package="deepproblog", only_seeds=1)
     else:
         rows["DeepProbLog"] = Row("none", reason="its queries take no constraints as evidence")
     return rows
@@ -228,6 +229,8 @@ def summarise(problem: str, system: str, found: Sequence[dict[str, Any]]) -> lis
     chosen = "; ".join(f"{setting} ({count})" for setting, count in settings.most_common())
     if reasons:
         chosen = f"{len(found)} seeds; of {len(reasons)}: {reasons[0]}"
+    if len(found) == 1:
+        chosen = "one seed: it is slow"
     return [
         system,
         spread("metric"),
@@ -254,11 +257,12 @@ def main() -> None:
     torch.optim.Adam([torch.zeros(1)])  # has PyTorch import what the copies of this process would import each
     for problem in options.problems:
         rows = []
-        for system in describe_rows(problem):
+        for system, row in describe_rows(problem).items():
             if options.systems and system not in options.systems:
                 continue
             found = [
-                run_apart(options.checkpoints, problem, system, seed, options.limit) for seed in range(options.seeds)
+                run_apart(options.checkpoints, problem, system, seed, options.limit)
+                for seed in range(row.only_seeds or options.seeds)
             ]
             rows.append(summarise(problem, system, found))
         first, second = PROBLEMS[problem].metrics
