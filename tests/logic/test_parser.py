@@ -27,6 +27,7 @@ from rulewright.logic import (
     Term,
     Variable,
     WeightedFormula,
+    as_rules,
     parse_atom,
     parse_formula,
     parse_rule,
@@ -334,3 +335,8 @@ class TestStops:
     def test_place_in_a_windows_file(self) -> None:
         with pytest.raises(ParseError, match=r"^a\.rules:2:6: found ':', expected ':-' or 'in'"):
             parse_rules("\ufeffp(X) :- q(X).\r\nq(X) : p(X).\r\n", file="a.rules")
+
+
+def test_a_list_of_texts_keeps_its_declarations() -> None:
+    rules = as_rules(["predicate p(a) in {b, c}. closed q.", "hard p(X) in {b} => q(X).", parse_rule("q(X) :- r(X)")])
+    assert rules == parse_rules("predicate p(a) in {b, c}. closed q. hard p(X) in {b} => q(X). q(X) :- r(X).")

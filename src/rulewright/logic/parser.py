@@ -449,15 +449,19 @@ def as_rules(rules: RuleSource) -> RuleSet:
         return parse_rules(rules)
     if isinstance(rules, r.Rule | r.WeightedFormula | r.Template):
         return RuleSet([rules])
-    statements: list[r.Statement] = []
+    parts: list[RuleSet] = []
     for given in rules:
         if isinstance(given, str):
-            statements += parse_rules(given)
+            parts.append(parse_rules(given))
         elif isinstance(given, r.Rule | r.WeightedFormula | r.Template):
-            statements.append(given)
+            parts.append(RuleSet([given]))
         else:
             raise DataError(f"rules must be statements or their text, got {given!r}")
-    return RuleSet(statements)
+    return RuleSet(
+        (statement for part in parts for statement in part),
+        predicates=(declaration for part in parts for declaration in part.predicates),
+        closed=(name for part in parts for name in part.closed),
+    )
 
 
 def parse_rule(text: str) -> r.Rule:
