@@ -15,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from rulewright.inject.atoms.reports import InjectionReport, Reason, ReportedChange, write_reports
+from rulewright.inject.atoms.reports import InjectionReport, Reason, ReportedChange, RuleEffect, write_reports
 from rulewright.logic import quote
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -81,7 +81,12 @@ def folder(tmp_path_factory):
         ReportedChange("parent_of", ("ann", SCRIPT), 0.25, 0.875, (Reason("p(X) :- q(X).", f"X = {IMAGE}", 1.5),)),
         ReportedChange("label", ("t1",), 0.75, 0.125, (), "o"),
     )
-    write_reports([InjectionReport(SCRIPT, "decoder", "two changes", changes)], folder / "report.json")
+    effect = RuleEffect(f"hard p(X) => q(X). % {SCRIPT}", "q", 4321, 0.5, -3.25, "q(ann)", 7, 12, 5)
+    reports = [
+        InjectionReport(SCRIPT, "decoder", "two changes", changes),
+        InjectionReport("the whole batch", "layer", effects=(effect,)),
+    ]
+    write_reports(reports, folder / "report.json")
     return folder
 
 
@@ -223,6 +228,7 @@ def test_the_report(page):
     opened(page, "/injection")
     text = page.locator(".rw-main").inner_text()
     assert SCRIPT in text and "0.875" in text and "+1.50" in text and "label(t1) in {o}" in text
+    assert "4,321" in text and "-3.25" in text and "12 ▲ true, 5 ▼ false" in text
 
 
 def test_light_and_dark(browser, address):

@@ -164,10 +164,31 @@ def test_gradients_flow_through_the_schedule():
 def test_the_schedule_compiles():
     rules, logits, evidence = tag_problem(rows=4, length=5)
     layer = LogicLayer(rules)
-    compiled = torch.compile(layer, backend="eager")
-    torch.testing.assert_close(
-        compiled({"label": logits}, evidence)["label"], layer({"label": logits}, evidence)["label"]
-    )
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)({"label": logits}, evidence)["label"]
+    torch.testing.assert_close(compiled, layer({"label": logits}, evidence)["label"])
+    relations = LogicLayer("hard r(A, B) & r(B, C) => r(A, C). 0.5 p(A) => r(A, B).")
+    relations.has_warned = True
+    dynamic = torch.compile(relations, backend="eager", dynamic=True, fullgraph=True)
+    for rows, size in ((3, 4), (5, 6)):
+        given_logits = {"r": torch.randn(rows, size, size), "p": torch.randn(rows, size)}
+        mask = {"entity": torch.rand(rows, size) > 0.2}
+        found = dynamic(given_logits, None, mask)
+        for name, expected in relations(given_logits, None, mask).items():
+            torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_schedule_compiles_to_machine_code_with_its_gradients():
+    layer = LogicLayer("hard !(p(X) & q(X)). hard q(X) => p(X). 0.5 q(X).", iterations=3)
+    layer.has_warned = True
+    gradients = []
+    for run in (layer, torch.compile(layer)):
+        leaves = [torch.linspace(-2, 2, 6).requires_grad_(), torch.linspace(1, -1, 6).requires_grad_()]
+        output = run({"p": leaves[0], "q": leaves[1]})
+        sum(logits.tanh().sum() for logits in output.values()).backward()
+        gradients.append([*(leaf.grad for leaf in leaves), *(logits.detach() for logits in output.values())])
+    for eager, compiled in zip(*gradients, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4)
 
 
 def test_half_precision_counts_far():
