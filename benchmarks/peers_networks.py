@@ -222,8 +222,8 @@ def summarise(problem: str, system: str, found: Sequence[dict[str, Any]]) -> lis
 
     def spread(key: str) -> str:
         values = [float(seed[key]) for seed in found]
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        return f"{statistics.mean(values):.3f} ± {deviation:.3f}"
+        deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+        return f"{statistics.mean(values):.3f}{deviation}"
 
     settings = Counter(seed["setting"] for seed in found if seed["setting"])
     chosen = "; ".join(f"{setting} ({count})" for setting, count in settings.most_common())
