@@ -163,3 +163,13 @@ def test_compiling_leaves_it_as_it_is():
     layer, logits, evidence = chain(5)
     compiled = torch.compile(layer, backend="eager")(logits, evidence)["label"]
     torch.testing.assert_close(compiled, layer(logits, evidence)["label"])
+
+
+def test_a_plan_says_which_inference_is_used_and_what_the_other_needs():
+    small = LogicLayer("2.0 smokes(X) & friend(X, Y) => smokes(Y).")
+    assert "mean field: 5 iterations" in str(small.plan({"entity": 2}))
+    assert 'inference="exact" needs a table of 8 cells' in str(small.plan({"entity": 2}))
+    assert "exact inference needs a table of at least" in str(small.plan({"entity": 30}))
+    assert "not tried for more than 10,000 groundings" in str(small.plan({"entity": 200}))
+    closed = LogicLayer("2.0 smokes(X) & friend(X, Y) => smokes(Y). closed friend.")
+    assert "predicate friend has no evidence" in str(closed.plan({"entity": 3}))

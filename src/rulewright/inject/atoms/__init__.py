@@ -4,6 +4,7 @@
 - ``pair_hinges``: hinges of Horn rules over entity pairs, in one pass over all groundings; ``grids``: sums over the
   groundings of clauses of any shape, block by block
 - ``loss``: `ConsistencyLoss`, how far predictions break rules, for training
+- ``decoder_inputs``: what a decoder is given, as arrays, with the atoms that evidence and masks decide
 - ``layout``: where the labels of all atoms of a batch stand in one vector
 - ``joins``: the groundings of clauses in a labelling
 - ``zero_one``: zero-one programs that grow by constraints, solved part by part

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter, check_parameters, read_memory_limit
-from rulewright.errors import DataError
+from rulewright.errors import DataError, MemoryLimitError
 from rulewright.inject.atom_space import Domains
 from rulewright.inject.inputs import (
     CERTAIN,
@@ -30,7 +30,7 @@ from rulewright.inject.inputs import (
     read_inputs,
     split_inputs,
 )
-from rulewright.inject.layer.exact import ExactSolver, infer_exactly
+from rulewright.inject.layer.exact import CliqueTree, ExactSolver, infer_exactly
 from rulewright.inject.layer.grounding import Grounding
 from rulewright.inject.layer.plan import ORDERS, Plan, Planner
 from rulewright.inject.layer.schedule import Convergence, iterate, warn_unsettled
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 CLIPPED = 1e-3
 """How near to 0 and 1 a confidence may be when its log-odds are taken."""
+
+MOST_TRIED = 10_000
+"""For how many groundings a plan of mean field says what exact inference would need."""
 
 _WEIGHT_RULES: Mapping[str, ParameterRule] = {"weights": OneOf("one", "logit"), "hard_weight": Real(0, above=True)}
 _LAYER_RULES: Mapping[str, ParameterRule] = {
@@ -269,8 +272,8 @@ class LogicLayer(nn.Module):
     def plan(self, sizes: Mapping[str, int] | None = None, evidence: Evidence | None = None) -> Plan:
         """Return the contractions, groundings, operations and memory for sizes of types, before anything runs.
 
-        For exact inference ``plan.cliques`` says how large its tables are, which depends on the ``evidence`` too; what
-        is too large is refused.
+        The plan says which inference is used, and what the other one would be. For exact inference ``plan.cliques`` has
+        its tables, which depend on the ``evidence`` too; what is too large is refused.
 
         >>> import rulewright as rw
         >>> layer = LogicLayer(rw.parse_rules("1.0 same(A, B) & same(B, C) => same(A, C)."))
@@ -282,15 +285,29 @@ class LogicLayer(nn.Module):
             if type_name not in known:
                 raise DataError(f"the size of type {type_name} is not known; give plan({{{type_name!r}: …}})")
         plan = self.planner.plan(InputShape(tuple(sorted((name, known[name]) for name in self.grounding.types))))
-        if self.inference != "exact":
-            return plan
+        if self.inference == "exact":
+            tree = self._find_cliques(known, evidence)
+            return plan.with_inference(f"{tree}; in place of iterations", tree)
+        used = f"mean field: {self.iterations} iterations, an approximation"
+        if plan.groundings > MOST_TRIED:
+            return plan.with_inference(f"{used}; exact inference is not tried for more than {MOST_TRIED:,} groundings")
+        try:
+            cells = self._find_cliques(known, evidence).largest
+        except (DataError, MemoryLimitError) as error:
+            reason = str(error).partition(". Use inference=")[0]
+            return plan.with_inference(f"{used}; {reason}")
+        return plan.with_inference(f'{used}; inference="exact" needs a table of {cells:,} cells')
+
+    def _find_cliques(self, known: Mapping[str, int], evidence: Evidence | None) -> CliqueTree:
+        """Return the cliques of exact inference for sizes of types, the logits being unknown."""
         joined = self.evidence.join(evidence)
         logits = {}
         for name, declaration in self.grounding.predicates.items():
-            if name in self.grounding.used and not isinstance(joined.get(name), Tensor):
+            is_open = name in self.grounding.used and name not in self.grounding.closed
+            if is_open and not isinstance(joined.get(name), Tensor):
                 classes = () if declaration.classes is None else (len(declaration.classes),)
                 logits[name] = torch.zeros(*(known[type_name] for type_name in declaration.types), *classes)
-        return plan.with_cliques(self.solver.tree(read_inputs(self.grounding, logits, joined, None)))
+        return self.solver.tree(read_inputs(self.grounding, logits, joined, None))
 
     @overload
     def forward(

@@ -117,6 +117,7 @@ class Plan:
         self.grounding, self.shape = grounding, shape
         self.sizes = dict(shape.sizes)
         self.cliques: CliqueTree | None = None
+        self.inference = ""  # which one is used and why, where a layer says so
         self.program = ContractionProgram(self.sizes, optimize=optimize, share=share)
         self.messages: dict[tuple[str, frozenset[int], HeadForm], list[Message]] = {}
         self.violations: list[list[tuple[int, int]]] = []
@@ -141,10 +142,10 @@ class Plan:
         kept = {message.node for group in self.messages.values() for message in group}
         self.program.finish(kept | {node for nodes in self.violations for _, node in nodes})
 
-    def with_cliques(self, cliques: CliqueTree) -> Plan:
-        """Return the plan of exact inference: the same, and the tables of its cliques."""
+    def with_inference(self, inference: str, cliques: CliqueTree | None = None) -> Plan:
+        """Return the plan with a line that says which inference is used and why, and the cliques of an exact one."""
         plan = copy(self)
-        plan.cliques = cliques
+        plan.inference, plan.cliques = inference, cliques
         return plan
 
     # Planning
@@ -418,7 +419,7 @@ class Plan:
         sizes = ", ".join(f"{type_name} {size:,}" for type_name, size in self.shape.sizes) or "propositions"
         cost = f"{self.flops:.2e} FLOPs and {format_bytes(self.memory())} an iteration"
         lines.append(f"{sizes}: {self.groundings:,} groundings, {cost}")
-        return "\n".join(lines if self.cliques is None else [*lines, f"{self.cliques}; in place of iterations"])
+        return "\n".join([*lines, self.inference] if self.inference else lines)
 
 
 class Planner:
