@@ -17,7 +17,7 @@ different variables stand for different entities, and an atom of an entity with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -208,6 +208,17 @@ class AtomSpace:
     def entity_names(self, type_name: str) -> Sequence[str] | None:
         """Return the names of a type's entities in order, where they are given."""
         return [*self.entity_indices[type_name]] if type_name in self.entity_indices else None
+
+    def check_names(self, given: Collection[str], observed: Collection[str]) -> None:
+        """Refuse names that are no predicates, and predicates of formulas that are neither given nor observed."""
+        for name in (*given, *observed):
+            if name not in self.predicates:
+                raise unknown_name("predicate", name, self.predicates)
+        missing = [name for name in self.used if name not in given and name not in observed]
+        if missing:
+            name = min(missing)
+            what = "evidence, since it is closed" if name in self.closed else "logits or evidence"
+            raise DataError(f"predicate {name} has no {what}, but occurs in: {self.find_formula(name)}")
 
     def count_dims(self, name: str) -> int:
         """Return how many dimensions a predicate's logits have after those of the batch."""

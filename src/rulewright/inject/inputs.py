@@ -172,14 +172,7 @@ def read_inputs(
 ) -> GroundInputs:
     """Check what an injector is given and bring it into one form, promoted to ``dtype`` at least."""
     evidence, mask = evidence or {}, mask or {}
-    for name in (*logits, *evidence):
-        if name not in space.predicates:
-            raise unknown_name("predicate", name, space.predicates)
-    missing = [name for name in space.used if name not in logits and name not in evidence]
-    if missing:
-        name = min(missing)
-        what = "evidence, since it is closed" if name in space.closed else "logits or evidence"
-        raise DataError(f"predicate {name} has no {what}, but occurs in: {space.find_formula(name)}")
+    space.check_names(logits, evidence)
     open_names = [name for name in logits if not isinstance(evidence.get(name), Tensor)]
     for name in open_names:
         if name in space.closed and (name in evidence or name in space.used):

@@ -142,14 +142,7 @@ def read_decoder_inputs(
     given_names = space.relations or tuple(arrays)
     if not given_names:
         raise DataError("there are no logits, so there is nothing to decode")
-    for name in (*given_names, *evidence):
-        if name not in space.predicates:
-            raise unknown_name("predicate", name, space.predicates)
-    missing = [name for name in space.used if name not in given_names and name not in evidence]
-    if missing:
-        name = min(missing)
-        what = "evidence, since it is closed" if name in space.closed else "logits or evidence"
-        raise DataError(f"predicate {name} has no {what}, but occurs in: {space.find_formula(name)}")
+    space.check_names(given_names, evidence)
     shapes = ShapeReader(space, arrays)
     known: dict[str, tuple[npt.NDArray[Any], Labels | None]] = {}
     for name, observation in evidence.items():
