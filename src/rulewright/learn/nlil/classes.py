@@ -14,7 +14,8 @@ from rulewright.errors import DataError
 from rulewright.learn.nlil.facts import FactGraph, Floats
 from rulewright.learn.nlil.formulas import Conjunction, count_atoms, match_conjunctions
 from rulewright.learn.nlil.questions import LearningTask, TargetQuestions
-from rulewright.learn.nlil.rounds import RuleSearch, SelectionSettings, TaskResult, split_entities
+from rulewright.learn.nlil.rounds import SelectionSettings, TaskResult, split_entities
+from rulewright.learn.nlil.search import RuleSearch
 from rulewright.learn.nlil.selection import CountedRule, WrittenRule, count_rules, right_rows
 
 AGAINST = 5.0

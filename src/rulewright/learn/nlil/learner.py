@@ -24,7 +24,8 @@ from rulewright.learn.nlil.facts import FactGraph, Floats
 from rulewright.learn.nlil.formulas import match_conjunctions
 from rulewright.learn.nlil.generator import Truth, score_questions
 from rulewright.learn.nlil.questions import LearningTask
-from rulewright.learn.nlil.rounds import GeneratorSettings, RuleSearch, SelectionSettings, TaskResult, learn_predicate
+from rulewright.learn.nlil.rounds import SelectionSettings, TaskResult, learn_predicate
+from rulewright.learn.nlil.search import GeneratorSettings, RuleSearch
 from rulewright.logic import RuleSet
 
 BLOCK = 2048
@@ -50,7 +51,8 @@ class NLILLearner(Learner):
         shared, width, layers, heads: of the transformers; ``shared`` gives all rules the same embeddings.
         slots, seeds: how many rules of a target are trained at a time, and from how many true questions the choice of
             predicates of each is made (0: all choose from the same).
-        epochs, batch_size, rate, sharpest, entropy: of training. ``sharpest`` is the last temperature.
+        epochs, batch_size, rate, sharpest, entropy: of training. ``sharpest`` is the last temperature. With 0 epochs
+            nothing is trained: rules are drawn as chance has it from what occurs near true questions.
         truth: ``"exponential"``, ``1 − exp(−count)``, or ``"paper"``, ``σ(count)``, which is never below ½.
         max_predicates, max_edges: how many operators and statements a rule chooses from, and how many steps are
             followed from one entity in training (all by default).
@@ -91,9 +93,9 @@ class NLILLearner(Learner):
         "targets": Names(),
         **dict.fromkeys(("exclusive", "negation", "shared", "refit"), Flag()),
         **dict.fromkeys(("steps", "chains", "combinations", "width", "layers", "heads", "slots"), Whole(1)),
-        **dict.fromkeys(("epochs", "batch_size", "max_predicates", "rounds", "max_length"), Whole(1)),
+        **dict.fromkeys(("batch_size", "max_predicates", "rounds", "max_length"), Whole(1)),
         **dict.fromkeys(("min_support", "max_rules", "max_heads", "max_facts", "negatives", "processes"), Whole(1)),
-        **dict.fromkeys(("levels", "seeds", "samples", "max_chained", "seed"), Whole(0)),
+        **dict.fromkeys(("epochs", "levels", "seeds", "samples", "max_chained", "seed"), Whole(0)),
         **dict.fromkeys(("rate", "entropy", "l2"), Real(0)),
         "max_edges": Whole(1, optional=True),
         "sharpest": Real(0, 1, above=True),
