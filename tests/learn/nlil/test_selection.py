@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rulewright.learn.nlil.classes import RuleMatches, choose_informative, fit_weights, measure_evidence
+from rulewright.learn.nlil.classes import (
+    AGAINST,
+    RuleMatches,
+    RuleWeights,
+    choose_informative,
+    count_for_classes,
+    fit_weights,
+    measure_evidence,
+)
 from rulewright.learn.nlil.formulas import PathLiteral
 from rulewright.learn.nlil.selection import CountedRule, choose_cover
 
@@ -75,3 +83,49 @@ def test_weights_are_a_minimum(seed: int) -> None:
     for _ in range(5):
         moved = loss(fitted.weight + random.normal(0, 0.05, 4), fitted.bias + random.normal(0, 0.05, 3))
         assert moved > best - 1e-3
+
+
+@given(st.integers(0, 10_000))
+def test_bodies_are_counted_for_every_class_that_they_speak_of(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    classes = random.integers(0, 3, 40)
+    priors = (np.bincount(classes, minlength=3) + 0.5) / 41.5
+    bodies = [rule(statement, set(), 0).conjunction for statement in range(5)]
+    rows = {body: np.flatnonzero(random.random(40) < random.random()) for body in bodies}
+    wanted = set()
+    for body, body_rows in rows.items():
+        for target_index, prior in enumerate(priors.tolist()):
+            right = [row for row in body_rows.tolist() if classes[row] == target_index]
+            expected = prior * len(body_rows)
+            is_for = len(right) >= 2 and len(right) > expected
+            if is_for or (expected >= AGAINST and len(right) < expected / 2):
+                wanted.add((target_index, body, tuple(right), len(body_rows)))
+    counted = count_for_classes(rows, classes, priors, 2)
+    assert {(each.target_index, each.conjunction, tuple(each.right), each.body_count) for each in counted} == wanted
+    assert len(counted) == len(wanted)
+
+
+@given(st.integers(0, 10_000))
+def test_rules_with_one_body_score_as_if_each_had_its_own(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = [np.flatnonzero(random.random(10) < 0.5) for _ in range(3)]
+    bodies = [rule(statement, set(), 0).conjunction for statement in range(3)]
+    body_of_rule = random.integers(0, 3, 6)
+    weights = RuleWeights(random.integers(0, 2, 6), random.normal(size=6), random.normal(size=2))
+    first, last = (
+        RuleMatches.from_bodies(
+            [bodies[position] for position in body_of_rule],
+            {
+                body: body_rows[(body_rows >= low) & (body_rows < low + 5)] - low
+                for body, body_rows in zip(bodies, rows, strict=True)
+            },
+            5,
+        )
+        for low in (0, 5)
+    )
+    both = first.append(last)
+    alone = RuleMatches.from_rows([rows[position] for position in body_of_rule], 10)
+    np.testing.assert_allclose(weights.scores(both), weights.scores(alone))
+    for question in range(10):
+        holding = [index for index, position in enumerate(body_of_rule.tolist()) if question in rows[position]]
+        assert both.rules_of(question).tolist() == holding

@@ -43,7 +43,7 @@ class ClassifierExplanation:
             raise DataError(f"{entity!r} has no prediction to explain")
         best = int(np.argmax(self.scores.scores[positions[0]]))
         result = self.learner.class_result()
-        holding = self.matches.rule[self.matches.row == positions[0]]
+        holding = self.matches.rules_of(int(positions[0]))
         own = holding[result.weights.target[holding] == best].tolist()
         own.sort(key=lambda rule_index: -float(result.weights.weight[rule_index]))
         return self.classes[best], tuple(result.rules[rule_index] for rule_index in own)
