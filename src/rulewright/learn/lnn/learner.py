@@ -26,7 +26,15 @@ from rulewright.learn.lnn.network import NETWORK_RULES, NetworkOptions, Reductio
 from rulewright.learn.lnn.operators import LEAK, Form, Mixture
 from rulewright.learn.lnn.reading import write_crisp_rules, write_soft_templates
 from rulewright.learn.lnn.template import find_roots, read_templates, rename_root, resolve
-from rulewright.learn.lnn.training import Loss, TemplateJob, TrainedTemplate, TrainingOptions, train, train_alone
+from rulewright.learn.lnn.training import (
+    Corruption,
+    Loss,
+    TemplateJob,
+    TrainedTemplate,
+    TrainingOptions,
+    train,
+    train_alone,
+)
 from rulewright.logic import (
     NUMBER_TYPE,
     Atom,
@@ -78,8 +86,12 @@ class LNNLearner(Learner):
         leak: the slope outside [0, 1] through which a connective that is exactly true or false still learns.
         loss, margin: ``"margin"``, ``"logistic"`` or ``"ranking"``; see `rulewright.learn.lnn.training.pair_loss`.
         negatives, positions: how many wrong facts stand beside each right one, and which arguments they differ in (None
-            is all); the others are those of other examples. They are checked to be no known facts; facts observed to
-            be false come first.
+            is any). They are checked to be no known facts; where facts are observed to be false, half are of them.
+            That a target has no negative at all is an error.
+        corruption: what the argument that differs becomes: any entity of its ``"type"`` (and world), or one that
+            ``"examples"`` have there. ``"closed"`` is for targets whose facts are complete: as ``"type"``, and what the
+            template gives and is no known fact counts as observed to be false; ``"type"`` does so with a target that
+            the facts declare ``closed``.
         hide: keep the predicted fact, and its inverse by ``inverses``, out of its own evidence.
         epochs, patience, batch_size, rate, seed: of training (Adam). With a split ``valid`` the best epoch on it is
             kept, and training stops ``patience`` epochs after.
@@ -119,6 +131,7 @@ class LNNLearner(Learner):
         "loss": OneOf("margin", "logistic", "ranking"),
         "margin": Real(0, above=True),
         "negatives": Whole(1),
+        "corruption": OneOf("type", "examples", "closed"),
         "sparsity": Real(0),
         "hide": Flag(),
         "epochs": Whole(1),
@@ -147,6 +160,7 @@ class LNNLearner(Learner):
         loss: Loss = "margin",
         margin: float = 1.0,
         negatives: int = 4,
+        corruption: Corruption = "type",
         positions: Sequence[int] | None = None,
         sparsity: float = 0.0,
         hide: bool = True,
@@ -168,7 +182,7 @@ class LNNLearner(Learner):
         self.connectives, self.leaves, self.reduction = connectives, leaves, reduction
         self.start, self.leak = start, leak
         self.loss, self.margin = loss, margin
-        self.negatives, self.positions = negatives, positions
+        self.negatives, self.corruption, self.positions = negatives, corruption, positions
         self.sparsity, self.hide = sparsity, hide
         self.epochs, self.patience = epochs, patience
         self.batch_size, self.rate = batch_size, rate
@@ -308,6 +322,7 @@ class LNNLearner(Learner):
             target,
             templates,
             kb,
+            given.predicate(target).types,
             given.columns(target),
             false if len(false[0]) else None,
             valid.columns(target) if valid is not None and has_valid else None,

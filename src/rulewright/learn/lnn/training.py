@@ -21,7 +21,7 @@ from rulewright.learn.lnn.grounding import Columns, distinct_rows, find_rows, gr
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
 from rulewright.learn.lnn.reading import load_parameters
 from rulewright.learn.lnn.template import resolve
-from rulewright.logic import RuleSet
+from rulewright.logic import NUMBER_TYPE, RuleSet
 from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingSettings
 
 _ROUNDS = 30  # how often a negative that turns out true is drawn anew
@@ -53,11 +53,13 @@ def draw_examples(
     false: Columns | None = None,
     count: int,
     positions: Sequence[int],
+    worlds: npt.NDArray[np.int32] | None = None,
     seed: int,
 ) -> TemplateExamples:
     """Put beside each positive fact ``count`` facts in which one argument is another one of its range.
 
-    Negatives are checked: none is among ``known``. Facts observed to be ``false`` are drawn first, in turn.
+    With ``worlds``, which has the world of every entity, an argument becomes one of its own world. Negatives are
+    checked: none is among ``known``. Of ``false`` facts, observed or taken to be so, half of the negatives are drawn.
     """
     size = len(positives[0])
     if size == 0:
@@ -72,6 +74,7 @@ def draw_examples(
         for column, values in zip(drawn, false, strict=True):
             column[share] = values[chosen]
         is_drawn |= share
+    draws = [_Range(values, worlds) for values in ranges]
     changed = np.array(positions)[random.integers(len(positions), size=size * count)]
     for _ in range(_ROUNDS):
         left = np.flatnonzero(~is_drawn)
@@ -80,7 +83,7 @@ def draw_examples(
         for position in positions:
             rows = left[changed[left] == position]
             fresh = [column[rows // count] for column in positives]
-            fresh[position] = random.choice(ranges[position], size=len(rows)).astype(positives[position].dtype)
+            fresh[position] = draws[position].draw(random, fresh[position])
             is_false = find_rows(true, fresh) < 0
             for column, values in zip(drawn, fresh, strict=True):
                 column[rows[is_false]] = values[is_false]
@@ -91,7 +94,28 @@ def draw_examples(
     return TemplateExamples(columns, size, negatives)
 
 
+class _Range:
+    """The values that an argument may have, apart for each world where there are several."""
+
+    def __init__(self, values: npt.NDArray[Any], worlds: npt.NDArray[np.int32] | None) -> None:
+        self.values, self.worlds = values, worlds
+        if worlds is not None:
+            homes = worlds[values] + 1  # entities that all worlds share come first
+            self.values = values[np.argsort(homes, kind="stable")]
+            self.bounds = np.searchsorted(np.sort(homes), np.arange(int(worlds.max(initial=-1)) + 3))
+
+    def draw(self, random: np.random.Generator, old: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a value for each old one, of its world; an old value stays where its world has none."""
+        if self.worlds is None:
+            return random.choice(self.values, size=len(old)).astype(old.dtype)
+        home = self.worlds[old] + 1
+        first, behind = self.bounds[home], self.bounds[home + 1]
+        drawn = np.minimum(first + (random.random(len(old)) * (behind - first)).astype(np.int64), len(self.values) - 1)
+        return np.where(behind > first, self.values[drawn], old).astype(old.dtype)
+
+
 Loss = Literal["margin", "logistic", "ranking"]
+Corruption = Literal["type", "examples", "closed"]
 
 
 @dataclass(frozen=True)
@@ -105,6 +129,7 @@ class TrainingOptions:
     batch_size: int = 64
     rate: float = 0.02
     negatives: int = 4
+    corruption: Corruption = "type"
     positions: tuple[int, ...] | None = None
     sparsity: float = 0.0
     hide: bool = True
@@ -139,6 +164,7 @@ class TemplateJob:
     target: str
     templates: RuleSet
     kb: KnowledgeBase
+    types: tuple[str, ...]
     positives: Columns
     false: Columns | None
     valid: Columns | None
@@ -239,19 +265,33 @@ class _Batches:
         known = [job.kb.columns(job.target)] if job.target in job.kb.predicates else []
         if job.valid is not None:
             known.append(job.valid)
-        given = [columns for columns in (job.positives, job.false) if columns is not None]
-        ranges = [np.unique(np.concatenate(parts)) for parts in zip(*given, strict=True)]  # of each argument
+        ranges = _find_ranges(job)
         positions = self.options.positions or tuple(range(len(ranges)))
         if any(position not in range(len(ranges)) for position in positions):
             raise DataError(f"positions of {job.target} lie in 0 … {len(ranges) - 1}, got {list(positions)}")
 
         def draw(positives: Columns, seed: int, false: Columns | None) -> TemplateExamples:
-            count, every = self.options.negatives, [job.positives, *known]
             return draw_examples(
-                job.target, positives, every, ranges, false=false, count=count, positions=positions, seed=seed
+                job.target,
+                positives,
+                [job.positives, *known],
+                ranges,
+                false=false,
+                count=self.options.negatives,
+                positions=positions,
+                worlds=_find_worlds(job),
+                seed=seed,
             )
 
-        self.train = draw(job.positives, self.options.seed, job.false)
+        false = job.false
+        if self.options.corruption == "closed" or (self.options.corruption == "type" and job.target in job.kb.closed):
+            given = ground(network.program, job.kb, hide=False, memory_limit=job.memory_limit).facts
+            is_known = find_rows([np.concatenate(c) for c in zip(job.positives, *known, strict=True)], given) >= 0
+            unknown = tuple(column[~is_known] for column in given)
+            false = unknown if false is None else tuple(map(np.concatenate, zip(false, unknown, strict=True)))
+        self.train = draw(job.positives, self.options.seed, false)
+        if self.train.without == self.train.positives:
+            raise DataError(_describe_no_negatives(job, positions))
         self.valid = None
         if job.valid is not None and len(job.valid[0]):
             self.valid = draw(job.valid, self.options.seed + 1, None)
@@ -290,6 +330,43 @@ class _Batches:
             loss = self._loss(which, examples, range(examples.positives))
         self.network.eval()
         return -float(loss)
+
+
+def _find_ranges(job: TemplateJob) -> list[npt.NDArray[Any]]:
+    """Return what each argument of a negative may be: entities of its type, or what examples have there.
+
+    Of numbers there is no list, so they are those of the examples in any case.
+    """
+    given = [columns for columns in (job.positives, job.false) if columns is not None]
+    ranges = []
+    for parts, type_name in zip(zip(*given, strict=True), job.types, strict=True):
+        if job.training.corruption == "examples" or type_name == NUMBER_TYPE:
+            ranges.append(np.unique(np.concatenate(parts)))
+        else:
+            domain = job.kb.domains[type_name]
+            ranges.append(np.arange(domain.start, domain.start + len(domain)))
+    return ranges
+
+
+def _find_worlds(job: TemplateJob) -> npt.NDArray[np.int32] | None:
+    """Return the worlds of entities where negatives stay in them: a fact between two worlds is false anyway."""
+    is_between_entities = len(job.types) > 1 and NUMBER_TYPE not in job.types
+    return job.kb.entity_worlds if is_between_entities and job.training.corruption != "examples" else None
+
+
+def _describe_no_negatives(job: TemplateJob, positions: Sequence[int]) -> str:
+    """Say that nothing false is known of a target, and what to do about it."""
+    shown = " and ".join(str(position + 1) for position in positions)
+    changed = f"argument {shown} changed" if len(job.types) > 1 else "another argument"
+    if job.training.corruption == "examples":
+        others, way_out = f"{changed} to one of another example", "set corruption='type' for all entities of the type, "
+    else:
+        others, way_out = f"{changed} to another entity of its type", ""
+    return (
+        f"{job.target} has {len(job.positives[0]):,} positive examples and no negative one: each of them with {others} "
+        f"is a known fact too, and no fact of {job.target} is observed to be false; {way_out}"
+        f"give false facts (!{job.target}(…). in a .facts file, truth=False in Python) or learn another target"
+    )
 
 
 def _file_name(target: str) -> str:

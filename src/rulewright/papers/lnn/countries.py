@@ -40,7 +40,9 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     for reduction in ("max", "sum"):
         checkpoints = folder / f"checkpoints_{reduction}"
         options = {**settings["options"], "reduction": reduction}
-        learner = LNNLearner(countries(number), positions=(1,), seed=seed, folder=checkpoints, **options)
+        learner = LNNLearner(
+            countries(number), corruption="examples", positions=(1,), seed=seed, folder=checkpoints, **options
+        )
         learners[reduction] = learner.fit(kb, examples)
         train_scores[reduction] = ranked_auc_pr(learner, examples, candidates)
         score = f"AUC-PR {train_scores[reduction]:.4f}"
