@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rulewright.data import generators
-from rulewright.data.generators import Generated, encyclopedia, family, gridworld, nations, random_graph, smoke
+from rulewright.data.generators import Generated, encyclopedia, family, gridworld, nations, planted, random_graph, smoke
 from rulewright.evaluate import explain_counts
 
 DECLARATIONS = "predicate likes(person, person). predicate age(person, number). predicate mood(person) in {good, bad}."
@@ -23,9 +23,10 @@ def contents(generated: Generated) -> list[object]:
         lambda seed: nations(6, relations=9, attributes=3, seed=seed),
         lambda seed: encyclopedia(60, missing=0.1, noise=0.1, seed=seed),
         lambda seed: gridworld(5, seed=seed),
+        lambda seed: planted("tree", degrees="power", seed=seed),
         lambda seed: random_graph({"person": 20}, DECLARATIONS, density=0.2, false_share=1, seed=seed),
     ],
-    ids=["family", "smoke", "nations", "encyclopedia", "gridworld", "random_graph"],
+    ids=["family", "smoke", "nations", "encyclopedia", "gridworld", "planted", "random_graph"],
 )
 def test_the_same_seed_gives_the_same_facts(make: Callable[[int], Generated]) -> None:
     assert contents(make(3)) == contents(make(3))
@@ -40,6 +41,7 @@ def test_what_is_exported() -> None:
         "family",
         "gridworld",
         "nations",
+        "planted",
         "random_graph",
         "smoke",
     ]

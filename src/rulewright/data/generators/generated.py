@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -94,8 +94,15 @@ def build(
     return Generated(kb, rules, kb.with_facts(left_out), kb.with_facts({}))
 
 
-def corrupt(generated: Generated, *, missing: float, noise: float, random: np.random.Generator) -> Generated:
-    """Hide a share of the facts at random and add a share of wrong ones, of each predicate in proportion.
+def corrupt(
+    generated: Generated,
+    *,
+    missing: float,
+    noise: float,
+    random: np.random.Generator,
+    predicates: Collection[str] | None = None,
+) -> Generated:
+    """Hide a share of the facts of ``predicates`` (None: all) at random and add a share of wrong ones, of each alike.
 
     A wrong fact has arguments of the right types and is not true, nor among the hidden. Where a predicate has
     fewer wrong facts than the share asks for, all of them are added.
@@ -103,11 +110,13 @@ def corrupt(generated: Generated, *, missing: float, noise: float, random: np.ra
     truth = generated.kb
     kept, hidden = truth, generated.hidden
     if missing:
-        kept, hidden = truth.hold_out(missing, seed=int(random.integers(2**32)))
+        kept, hidden = truth.hold_out(missing, seed=int(random.integers(2**32)), predicates=predicates)
     wrong = {}
     if noise:
-        wrong = {name: _draw_wrong_facts(truth, name, noise, random) for name in truth.predicates if truth.count(name)}
-        columns = {
+        names = [name for name in truth.predicates if truth.count(name) and (predicates is None or name in predicates)]
+        wrong = {name: _draw_wrong_facts(truth, name, noise, random) for name in names}
+        columns: dict[str, Sequence[Column]] = {name: kept.columns(name) for name in truth.predicates}
+        columns |= {
             name: [np.concatenate(pair) for pair in zip(kept.columns(name), added, strict=True)]
             for name, added in wrong.items()
         }
