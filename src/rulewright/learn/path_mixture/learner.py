@@ -22,6 +22,7 @@ from rulewright.files import write_text
 from rulewright.interrupts import TimeBudget
 from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.path_mixture.paths import DOUBT, LONGEST
+from rulewright.learn.path_mixture.questions import QUESTION_CHOICES, FactSampler, QuestionChoice
 from rulewright.learn.path_mixture.target import LOSSES, Loss, Target, learn_target
 from rulewright.logic import (
     And,
@@ -73,6 +74,9 @@ class PathMixture(Learner):
         max_constants: how many such rules are kept for each query.
         ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `engine.walks.path_truth`.
         negated: paths of up to so many relations may have negative weights, as may that ``x`` and ``y`` are one.
+        questions: which facts are asked about. ``as valid`` draws them so that they are as often about two entities that
+            another fact links as those of the split ``valid`` are, where there is one: benchmarks such as FB15K-237
+            leave facts about linked entities out of what is asked; see `FactSampler`. ``as given`` draws all alike.
         queries, candidates: how many facts of each relation are asked about, and how many of the best candidates are
             kept for each on large graphs; None is all.
         loss: ``softmax``, ``logistic`` or ``margin``.
@@ -110,6 +114,7 @@ class PathMixture(Learner):
         "max_constants": Whole(0),
         "ways": OneOf(*WAYS),
         "negated": Whole(0, LONGEST),
+        "questions": OneOf(*QUESTION_CHOICES),
         "queries": Whole(1),
         "candidates": Whole(1, optional=True),
         "loss": OneOf(*LOSSES),
@@ -138,6 +143,7 @@ class PathMixture(Learner):
         max_constants: int = 20_000,
         ways: Ways = "telling",
         negated: int = 1,
+        questions: QuestionChoice = "as valid",
         queries: int = 500,
         candidates: int | None = 300,
         loss: Loss = "softmax",
@@ -158,7 +164,7 @@ class PathMixture(Learner):
         self.sample, self.max_edges = sample, max_edges
         self.constants, self.max_constants = constants, max_constants
         self.ways, self.negated = ways, negated
-        self.queries, self.candidates = queries, candidates
+        self.questions, self.queries, self.candidates = questions, queries, candidates
         self.loss, self.l1, self.l2 = loss, l1, l2
         self.prior, self.shared = prior, shared
         self.iterations, self.min_valid = iterations, min_valid
@@ -181,6 +187,7 @@ class PathMixture(Learner):
             if self.targets is not None and len(graph.edges(step)[0]) == 0:
                 raise DataError(f"{name} has no facts, so there is nothing to learn it from")
         valid = Graph(kb.splits["valid"]) if "valid" in kb.splits else None
+        sampler = FactSampler(graph, valid if self.questions == "as valid" else None)
         given = None if self.paths is None else _mirror_given_paths(kb, self.paths)
         saved = None if self.folder is None else SavedTargets(self.folder, kb, self, given)
         budget = TimeBudget(self.time_limit)
@@ -194,7 +201,7 @@ class PathMixture(Learner):
                 left_out += [] if name in left_out else [name]
                 continue
             if target is None:
-                target = learn_target(self, graph, step, valid, None if given is None else given[step])
+                target = learn_target(self, sampler, step, valid, None if given is None else given[step])
                 if target is not None and saved is not None:
                     saved.save(target)
             if target is not None:
@@ -207,7 +214,8 @@ class PathMixture(Learner):
             step: replace(target, weights=round_figures(target.weights)) for step, target in learned.items()
         }
         self.ranker_ = RuleRanker(kb, {step: (target.table, target.weights) for step, target in self.learned_.items()})
-        self.note_ = describe_time_limit(self.time_limit, f"{list_names(left_out)} had none" if left_out else "")
+        cut = describe_time_limit(self.time_limit, f"{list_names(left_out)} had none" if left_out else "")
+        self.note_ = "; ".join(filter(None, [sampler.describe(), cut]))
         self._kb = kb
         self.__dict__.pop("rules_", None)
         return self

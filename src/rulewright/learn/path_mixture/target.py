@@ -22,6 +22,7 @@ from rulewright.learn.path_mixture.paths import (
     count_paths,
     find_paths,
 )
+from rulewright.learn.path_mixture.questions import FactSampler
 from rulewright.logic import Path
 
 if TYPE_CHECKING:
@@ -47,13 +48,14 @@ class Target:
 
 
 def learn_target(
-    mixture: PathMixture, graph: Graph, relation: int, valid: Graph | None, given: Sequence[Path] | None = None
+    mixture: PathMixture, sampler: FactSampler, relation: int, valid: Graph | None, given: Sequence[Path] | None = None
 ) -> Target | None:
     """Learn to answer ``r(X, ?)`` from the graph's own facts, each hidden from itself; None where it has none.
 
-    ``mixture`` has the parameters; ``relation`` is a step: r or its inverse. Paths are looked for on the graph where
-    none are given.
+    ``mixture`` has the parameters, and ``sampler`` the graph and which of its facts are asked about; ``relation`` is a
+    step: r or its inverse. Paths are looked for on the graph where none are given.
     """
+    graph = sampler.graph
     facts = graph.edges(relation)
     if len(facts[0]) == 0:
         return None
@@ -64,7 +66,8 @@ def learn_target(
         chosen = np.sort(random.permutation(len(columns[0]))[:count])
         return columns[0][chosen], columns[1][chosen]
 
-    table, first_weights = _find_path_rules(mixture, graph, HiddenEdges(relation, *draw(facts, mixture.sample)), given)
+    sample = sampler.draw(facts, mixture.sample, random)
+    table, first_weights = _find_path_rules(mixture, graph, HiddenEdges(relation, *sample), given)
     counted = count_constant_rules(
         graph,
         HiddenEdges(relation, *draw(facts, 20 * mixture.queries)),
@@ -80,7 +83,7 @@ def learn_target(
         return build_examples(
             evidence,
             counted,
-            draw(facts, mixture.queries),
+            facts,
             truth,
             first_weights,
             hide=hide,
@@ -88,11 +91,12 @@ def learn_target(
             block=max(1, min(1000, MAX_CELLS // graph.entities)),
         )
 
-    train, held_out = ask(facts, facts, hide=True), None
+    train, held_out = ask(sampler.draw(facts, mixture.queries, random), facts, hide=True), None
     if valid is not None and len(valid.edges(relation)[0]) >= mixture.min_valid:
         every = [np.concatenate(pair) for pair in zip(facts, valid.edges(relation), strict=True)]
         order = np.argsort(every[0], kind="stable")
-        held_out = ask(valid.edges(relation), (every[0][order], every[1][order]), hide=False)
+        asked = draw(valid.edges(relation), mixture.queries)
+        held_out = ask(asked, (every[0][order], every[1][order]), hide=False)
     weights, support, body = _fit_columns(mixture, train, held_out, table.paths)
     n_paths = len(table.paths)
     column, value = _place_constants(counted, np.arange(len(counted.support)), counted.confidence, n_paths)
