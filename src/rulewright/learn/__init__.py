@@ -3,7 +3,7 @@
 base.py says what every learner offers. miner/ counts all rules (`RuleMiner`); path_mixture/ weighs paths to
 complete a graph (`PathMixture`); lnn/ fills templates by gradient (`LNNLearner`); nlil/ has transformers write rules
 that explain a relation (`NLILLearner`); markov/ learns the weights of given formulas (`MarkovLogic`). evaluation.py
-holds facts out, has a learner learn from the others and asks for them (`evaluate`).
+holds facts out, has a learner learn from the others and asks for them (`evaluate`); processes.py runs work in parallel.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ def visible_facts(kb: KnowledgeBase, hidden: HiddenFacts, question: tuple[int, .
         for name in (*vocabulary.binary, *vocabulary.unary)
         for args in zip(*kb.columns(name), strict=True)
     }
-    if hidden.pair:
-        facts = {fact for fact in facts if fact[1] not in (question, question[::-1])}
     if hidden.step is not None:
         facts.discard((vocabulary.binary[step_relation(hidden.step)], question))
     return facts - {(vocabulary.unary[mark - 1], (question[0],)) for mark in hidden.marks}

@@ -119,5 +119,21 @@ def test_marks_take_no_part_in_chains() -> None:
 def test_wrong_options_are_named() -> None:
     with pytest.raises(DataError, match="levels of the learner must be 0, got 1"):
         NLILCompletion(learner=NLILLearner(levels=1))
-    with pytest.raises(DataError, match="hide_pair must be True or False"):
-        NLILCompletion(hide_pair="yes")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="processes must be >= 1, got 0"):
+        NLILCompletion(processes=0)
+
+
+@pytest.mark.slow
+def test_relations_in_processes_of_their_own_are_learned_alike(tmp_path: Path) -> None:
+    kb, learner = chained(12), NLILLearner(**{**QUICK, "epochs": 1})
+    told: list[tuple[str, int, int]] = []
+    one = NLILCompletion(targets=["q", "g"], learner=learner).fit(kb)
+    two = NLILCompletion(
+        targets=["q", "g"], learner=learner, processes=2, folder=tmp_path, progress=lambda *each: told.append(each)
+    ).fit(kb)
+    assert two.paths_ == one.paths_ and list(two.paths_) == ["q", "g"]
+    assert str(two.rules_) == str(one.rules_)
+    assert {("relations", 1, 2), ("relations", 2, 2)} <= set(told)
+    (tmp_path / "q.json").unlink()
+    resumed = NLILCompletion(targets=["q", "g"], learner=learner, folder=tmp_path).fit(kb)
+    assert str(resumed.rules_) == str(one.rules_)

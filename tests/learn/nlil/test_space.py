@@ -35,7 +35,7 @@ def test_scores_about_one_entity_are_those_of_dense_matrices(kb: KnowledgeBase, 
 @given(kb=graphs(), seed=st.integers(0, 1000), truth=st.sampled_from(["exponential", "paper"]))
 def test_scores_about_two_entities_are_those_of_dense_matrices(kb: KnowledgeBase, seed: int, truth: str) -> None:
     attentions = random_attentions(kb, 2, seed=seed, levels=1)
-    hidden = HiddenFacts(step=encode_step(seed % 2), pair=seed % 3 == 0)
+    hidden = HiddenFacts(step=encode_step(seed % 2))
     random = np.random.default_rng(seed)
     asked = random.integers(0, SIZE, (2, 6))
     found = score_questions(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from rulewright.checks import Flag, Names, ParameterRule, Progress
+from rulewright.checks import Names, ParameterRule, Progress, Whole
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
+from rulewright.engine.walks import Graph
 from rulewright.errors import DataError, FileError
 from rulewright.files import read_text, write_text
 from rulewright.learn.base import Learner
@@ -23,7 +23,9 @@ from rulewright.learn.nlil.questions import LearningTask, add_wrong_pairs
 from rulewright.learn.nlil.rounds import balance_weights
 from rulewright.learn.nlil.selection import WrittenRule, count_rules, unexplained_shares
 from rulewright.learn.path_mixture.learner import PathMixture
+from rulewright.learn.path_mixture.questions import FactSampler, QuestionChoice
 from rulewright.learn.path_mixture.target import Target
+from rulewright.learn.processes import work_in_processes
 from rulewright.logic import Path, RuleSet
 from rulewright.reason.ranking import RuleRanker
 
@@ -33,10 +35,10 @@ class NLILCompletion(Learner):
 
     The ``learner`` writes them: for each relation a generator is trained on ``max_facts`` facts with ``negatives``
     checked wrong pairs beside each, every fact hidden from itself; its rules are read off, likeliest and drawn ones,
-    and the next of the ``rounds`` is about what they leave unexplained. With ``hide_pair`` a fact is hidden together
-    with all others between its two entities, for graphs whose queries are about pairs that nothing joins. The
-    ``mixture`` then weighs the paths of these rules, and no others, for each direction of the query. The targets and
-    folders of the two are those given here; what is learned is kept in ``folder``, relation by relation.
+    and the next of the ``rounds`` is about what they leave unexplained. The
+    ``mixture`` then weighs the paths of these rules, and no others, for each direction of the query; its ``questions``
+    say which facts both ask about. Targets, folders and processes of the two are those given here: what is learned is
+    kept in ``folder``, relation by relation, and is the same in any number of ``processes``.
 
     ``ranker_`` ranks; ``learned_`` has the weighed rules of each step; ``rules_`` are the rules in the rule language,
     with ``weight`` and ``weight_inverse``.
@@ -54,20 +56,21 @@ class NLILCompletion(Learner):
     learned_: dict[int, Target]
     ranker_: RuleRanker
 
-    _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {"targets": Names(), "hide_pair": Flag()}
+    _parameter_rules: ClassVar[Mapping[str, ParameterRule]] = {"targets": Names(), "processes": Whole(1)}
 
     def __init__(
         self,
         *,
         learner: NLILLearner | None = None,
         mixture: PathMixture | None = None,
-        hide_pair: bool = False,
         targets: Collection[str] | None = None,
+        processes: int = 1,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.learner, self.mixture, self.hide_pair = learner, mixture, hide_pair
-        self.targets, self.folder, self.progress = targets, folder, progress
+        self.learner, self.mixture = learner, mixture
+        self.targets, self.processes = targets, processes
+        self.folder, self.progress = folder, progress
         self._check_parameters()
 
     def _check_parameters(self) -> None:
@@ -79,19 +82,29 @@ class NLILCompletion(Learner):
         """Learn the rules of every relation, or of the targets."""
         self._check_before_fit(kb)
         learner = self.learner or NLILLearner(steps=1, levels=0, max_facts=500)
+        mixture = self.mixture or PathMixture()
         relations = [name for name, predicate in kb.predicates.items() if signature(predicate) == "ee"]
         targets = [name for name in relations if kb.count(name)] if self.targets is None else list(self.targets)
-        graph = FactGraph(kb)
-        self.paths_ = {}
-        for done, name in enumerate(targets, start=1):
-            self.paths_[name] = self._load_or_write(learner, graph, name)
+        valid = Graph(kb.splits["valid"]) if mixture.questions == "as valid" and "valid" in kb.splits else None
+        plain = NLILLearner(**{**learner.get_params(deep=False), "folder": None, "progress": None})
+        work = WritingWork(plain, FactGraph(kb), FactSampler(Graph(kb), valid))
+        saved = None if self.folder is None else SavedPaths(self.folder, kb, learner, mixture.questions)
+        written = {name: None if saved is None else saved.load(name) for name in targets}
+        missing = [name for name, paths in written.items() if paths is None]
+        earlier = len(targets) - len(missing)
+        for done, (name, paths) in enumerate(work_in_processes(write_paths, work, missing, self.processes), start=1):
+            written[name] = paths
+            if saved is not None:
+                saved.save(name, paths)
             if self.progress is not None:
-                self.progress("relations", done, len(targets))
-        parameters = (self.mixture or PathMixture()).get_params(deep=False)
-        parameters |= {"targets": self.targets, "paths": self.paths_, "constants": 0, "progress": self.progress}
+                self.progress("relations", earlier + done, len(targets))
+        self.paths_ = {name: paths for name, paths in written.items() if paths is not None}
+        parameters = mixture.get_params(deep=False)
+        parameters |= {"targets": self.targets, "paths": self.paths_, "constants": 0}
+        parameters |= {"processes": self.processes, "progress": self.progress}
         parameters["folder"] = None if self.folder is None else FilePath(self.folder) / "weights"
         self.mixture_ = PathMixture(**parameters).fit(kb)
-        self.learned_, self.ranker_ = self.mixture_.learned_, self.mixture_.ranker_
+        self.learned_, self.ranker_, self.note_ = self.mixture_.learned_, self.mixture_.ranker_, self.mixture_.note_
         return self
 
     @property
@@ -103,46 +116,72 @@ class NLILCompletion(Learner):
         """Return a row for each entity: how well every entity answers ``relation(h, ?)``, or ``relation(?, h)``."""
         return self.mixture_.scores(relation, entities, inverse=inverse)
 
-    def _load_or_write(self, learner: NLILLearner, graph: FactGraph, name: str) -> tuple[Path, ...]:
-        """Return the paths that an earlier run wrote for a relation under the same parameters, or write new ones."""
-        if self.folder is None:
-            return self._write_paths(learner, graph, name)
-        file = FilePath(self.folder) / f"{safe_file_name(name)}.json"
-        free = ("targets", "folder", "progress", "processes")
-        parameters = {key: value for key, value in learner.get_params(deep=False).items() if key not in free}
-        run = {"parameters": {**parameters, "hide_pair": self.hide_pair}, "facts": graph.kb.n_facts}
-        if file.exists():
-            saved = json.loads(read_text(file))
-            if any(saved.get(key) != value for key, value in run.items()):
-                raise FileError(f"{file} is of a run with other facts or parameters; choose another folder")
-            return tuple(tuple(path) for path in saved["paths"])
-        paths = self._write_paths(learner, graph, name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps({**run, "paths": paths}) + "\n")
-        return paths
 
-    def _write_paths(self, learner: NLILLearner, graph: FactGraph, name: str) -> tuple[Path, ...]:
-        """Train generators for a relation and return the paths of the rules that they wrote."""
-        task = LearningTask.for_targets(graph, (name,))
-        task = replace(task, hidden=replace(task.hidden, pair=self.hide_pair))
-        search = learner.make_search(task)
-        known, false = task.target_facts(), task.target_facts(truth=False)
-        rules: set[WrittenRule] = set()
-        for round_index in range(learner.rounds):
-            order = np.random.default_rng([learner.seed, round_index]).permutation(len(known[0]))
-            facts = tuple(column[np.sort(order[: learner.max_facts])] for column in known)
-            seed = learner.seed + round_index
-            questions = add_wrong_pairs(facts, known, graph, ratio=learner.negatives, seed=seed, false=false)
-            unexplained = np.ones(questions.truth.shape)
-            if rules:  # what earlier rounds explain weighs less
-                counted = count_rules(rules, task, questions, most=learner.max_edges, seed=learner.seed)
-                unexplained = unexplained_shares(counted, questions.truth.shape)
-            rules |= search.run_round(questions, balance_weights(questions.truth, unexplained))
-        paths: dict[Path, None] = {}
-        for _, conjunction in sorted(rules, key=repr):
-            for literal, positive in conjunction:
-                if positive and literal.is_joining:
-                    operators = literal.joined_path(search.codes)
-                    if not any(map(graph.vocabulary.is_filter, operators)):  # with a filter it is no path of relations
-                        paths[tuple(map(graph.fact_step, operators))] = None
-        return tuple(paths)
+class SavedPaths:
+    """A folder with a file for each relation, of one data set and one choice of parameters."""
+
+    _FREE = ("targets", "folder", "progress", "processes")  # may change between two runs
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        kb: KnowledgeBase,
+        learner: NLILLearner,
+        questions: QuestionChoice,
+    ) -> None:
+        self.folder = FilePath(folder)
+        parameters = {key: value for key, value in learner.get_params(deep=False).items() if key not in self._FREE}
+        self.run = {"parameters": parameters, "questions": questions, "facts": kb.n_facts}
+
+    def _file(self, name: str) -> FilePath:
+        return self.folder / f"{safe_file_name(name)}.json"
+
+    def load(self, name: str) -> tuple[Path, ...] | None:
+        """Return the paths that an earlier run wrote for a relation under the same parameters."""
+        file = self._file(name)
+        if not file.exists():
+            return None
+        saved = json.loads(read_text(file))
+        if any(saved.get(key) != value for key, value in self.run.items()):
+            raise FileError(f"{file} is of a run with other facts or parameters; choose another folder")
+        return tuple(tuple(path) for path in saved["paths"])
+
+    def save(self, name: str, paths: tuple[Path, ...]) -> None:
+        """Keep the paths of a relation, in one step."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self._file(name), json.dumps({**self.run, "paths": paths}) + "\n")
+
+
+class WritingWork(NamedTuple):
+    """What the relations of a graph share while their paths are written."""
+
+    learner: NLILLearner
+    graph: FactGraph
+    sampler: FactSampler
+
+
+def write_paths(work: WritingWork, name: str) -> tuple[Path, ...]:
+    """Train generators for a relation and return the paths of the rules that they wrote."""
+    learner, graph = work.learner, work.graph
+    task = LearningTask.for_targets(graph, (name,))
+    search = learner.make_search(task)
+    known, false = task.target_facts(), task.target_facts(truth=False)
+    rules: set[WrittenRule] = set()
+    for round_index in range(learner.rounds):
+        random = np.random.default_rng([learner.seed, round_index])
+        facts = work.sampler.draw((known[0], known[1]), learner.max_facts, random)
+        seed = learner.seed + round_index
+        questions = add_wrong_pairs(facts, known, graph, ratio=learner.negatives, seed=seed, false=false)
+        unexplained = np.ones(questions.truth.shape)
+        if rules:  # what earlier rounds explain weighs less
+            counted = count_rules(rules, task, questions, most=learner.max_edges, seed=learner.seed)
+            unexplained = unexplained_shares(counted, questions.truth.shape)
+        rules |= search.run_round(questions, balance_weights(questions.truth, unexplained))
+    paths: dict[Path, None] = {}
+    for _, conjunction in sorted(rules, key=repr):
+        for literal, positive in conjunction:
+            if positive and literal.is_joining:
+                operators = literal.joined_path(search.codes)
+                if not any(map(graph.vocabulary.is_filter, operators)):  # with a filter it is no path of relations
+                    paths[tuple(map(graph.fact_step, operators))] = None
+    return tuple(paths)

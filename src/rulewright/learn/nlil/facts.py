@@ -150,13 +150,11 @@ class StatementCodes:
 class HiddenFacts:
     """Facts that a question may not use: marks of its entity, or the step between its entities, in both directions.
 
-    ``step`` walks the hidden relation forwards. With ``pair`` every step between the two entities is hidden, of
-    whatever relation.
+    ``step`` walks the hidden relation forwards.
     """
 
     marks: tuple[int, ...] = ()
     step: int | None = None
-    pair: bool = False
 
 
 class FactGraph:

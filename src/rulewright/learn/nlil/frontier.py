@@ -136,11 +136,10 @@ class EvidenceBuilder:
             keep = np.ones(len(source), dtype=bool)
             if hidden.step is not None:
                 first, second = columns[0][row[source]], columns[1][row[source]]
-                forwards = (entity[source] == first) & (end == second)
-                backwards = (entity[source] == second) & (end == first)
-                if not hidden.pair:
-                    forwards &= operator == operator_of_step(hidden.step)
-                    backwards &= operator == operator_of_step(invert_step(hidden.step))
+                forwards = operator == operator_of_step(hidden.step)
+                forwards &= (entity[source] == first) & (end == second)
+                backwards = operator == operator_of_step(invert_step(hidden.step))
+                backwards &= (entity[source] == second) & (end == first)
                 keep = ~(forwards | backwards)
             if may_join:
                 useful = keep & self.statements[step_of_operator(operator)]

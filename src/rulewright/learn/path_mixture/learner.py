@@ -24,6 +24,7 @@ from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.path_mixture.paths import DOUBT, LONGEST
 from rulewright.learn.path_mixture.questions import QUESTION_CHOICES, FactSampler, QuestionChoice
 from rulewright.learn.path_mixture.target import LOSSES, Loss, Target, learn_target
+from rulewright.learn.processes import work_in_processes
 from rulewright.logic import (
     And,
     Annotations,
@@ -74,9 +75,9 @@ class PathMixture(Learner):
         max_constants: how many such rules are kept for each query.
         ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `engine.walks.path_truth`.
         negated: paths of up to so many relations may have negative weights, as may that ``x`` and ``y`` are one.
-        questions: which facts are asked about. ``as valid`` draws them so that they are as often about two entities that
-            another fact links as those of the split ``valid`` are, where there is one: benchmarks such as FB15K-237
-            leave facts about linked entities out of what is asked; see `FactSampler`. ``as given`` draws all alike.
+        questions: which facts are asked about. ``as valid`` draws them to be about two entities that another fact links
+            as often as those of the split ``valid`` are, where there is one: benchmarks such as FB15K-237 leave facts
+            about linked entities out of what is asked; see `FactSampler`. ``as given`` draws all alike.
         queries, candidates: how many facts of each relation are asked about, and how many of the best candidates are
             kept for each on large graphs; None is all.
         loss: ``softmax``, ``logistic`` or ``margin``.
@@ -85,6 +86,7 @@ class PathMixture(Learner):
         iterations: of training.
         min_valid: the facts a relation must have in ``valid`` for early stopping.
         seed: of all that is drawn.
+        processes: how many learn queries at a time; what is learned is the same.
         time_limit: about how many seconds to learn for; the relations with most facts are learned first, the one in
             hand is finished, and the others have no rules.
         folder: keeps what is learned; the same call goes on where it was stopped.
@@ -125,6 +127,7 @@ class PathMixture(Learner):
         "iterations": Whole(1),
         "min_valid": Whole(1),
         "seed": Whole(0),
+        "processes": Whole(1),
         "time_limit": TIME_LIMIT,
     }
 
@@ -154,6 +157,7 @@ class PathMixture(Learner):
         iterations: int = 50,
         min_valid: int = 5,
         seed: int = 0,
+        processes: int = 1,
         time_limit: float | None = None,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
@@ -168,7 +172,7 @@ class PathMixture(Learner):
         self.loss, self.l1, self.l2 = loss, l1, l2
         self.prior, self.shared = prior, shared
         self.iterations, self.min_valid = iterations, min_valid
-        self.seed, self.time_limit = seed, time_limit
+        self.seed, self.processes, self.time_limit = seed, processes, time_limit
         self.folder, self.progress = folder, progress
         self._check_parameters()
 
@@ -193,21 +197,23 @@ class PathMixture(Learner):
         budget = TimeBudget(self.time_limit)
         if self.time_limit is not None:
             queries.sort(key=lambda query: -len(graph.edges(query[1])[0]))
-        learned: dict[int, Target] = {}
-        left_out: list[str] = []
-        for done, (name, step) in enumerate(queries, 1):
-            target = None if saved is None else saved.load(step)
-            if target is None and done > 1 and budget.is_over:
-                left_out += [] if name in left_out else [name]
-                continue
-            if target is None:
-                target = learn_target(self, sampler, step, valid, None if given is None else given[step])
-                if target is not None and saved is not None:
-                    saved.save(target)
-            if target is not None:
-                learned[step] = target
+        targets = {step: None if saved is None else saved.load(step) for _, step in queries}
+        missing = [step for step, target in targets.items() if target is None]
+        plain = PathMixture(**{**self.get_params(deep=False), "paths": None, "folder": None, "progress": None})
+        work = WeighingWork(plain, sampler, valid, given)
+        names = {step: name for name, step in queries}
+        unlearned = set(missing)
+        for step, target in work_in_processes(learn_step, work, missing, self.processes):
+            targets[step] = target
+            unlearned.discard(step)
+            if target is not None and saved is not None:
+                saved.save(target)
             if self.progress is not None:
-                self.progress(f"learning {name}", done, len(queries))
+                self.progress(f"learning {names[step]}", len(queries) - len(unlearned), len(queries))
+            if budget.is_over:
+                break
+        left_out = list(dict.fromkeys(names[step] for step in missing if step in unlearned))
+        learned = {step: target for step, target in targets.items() if target is not None}
         learned = share_weights(learned, self.shared) if self.shared else learned
         # A file shows three digits of a weight; so that it says what was learned, no more are kept
         self.learned_ = {
@@ -228,6 +234,21 @@ class PathMixture(Learner):
     def rules_(self) -> RuleSet:  # type: ignore[override]
         """The rules with their weights, in the common language; what speaks against a relation is a formula."""
         return write_mixture(self.learned_, self._kb)
+
+
+class WeighingWork(NamedTuple):
+    """What the queries of a graph share while they are learned, and the given paths of each."""
+
+    mixture: PathMixture
+    sampler: FactSampler
+    valid: Graph | None
+    given: Mapping[int, Sequence[Path]] | None
+
+
+def learn_step(work: WeighingWork, step: int) -> Target | None:
+    """Learn one query: see `learn_target`."""
+    given = None if work.given is None else work.given[step]
+    return learn_target(work.mixture, work.sampler, step, work.valid, given)
 
 
 def _mirror_given_paths(kb: KnowledgeBase, paths: Mapping[str, Sequence[Path]]) -> dict[int, tuple[Path, ...]]:
@@ -290,7 +311,8 @@ class SavedTargets:
     """A folder with a file for each target, of one data set and one choice of parameters."""
 
     _TABLE = ("path_index", "form", "constant", "end")
-    _FREE = ("targets", "paths", "shared", "time_limit", "folder", "progress")  # may change between two runs
+    # what may change between two runs
+    _FREE = ("targets", "paths", "shared", "processes", "time_limit", "folder", "progress")
 
     def __init__(
         self,

@@ -23,10 +23,10 @@ DOUBTFUL = 3.0
 class FactSampler:
     """Draws facts to ask about, as often linked as those of ``asked``.
 
-    A fact is *linked* where the graph has another fact about its two entities, in whatever direction. Benchmarks are
-    made so that no fact to be found is linked: a rule such as ``r(X, Y) ← q(X, Y)``, good for the facts of such a graph,
-    is then never right, and weights learned on its facts as they are given are for questions that nobody asks. With
-    shares ``s`` of the facts and ``a`` of those asked that are linked, a linked fact is asked about
+    A fact is *linked* where the graph has another fact about its two entities, in whatever direction. Some
+    benchmarks are made so that no fact to be found is linked. A rule such as ``r(X, Y) ← q(X, Y)``, good for the facts
+    of the graph, is never right there, and weights learned on them as they are given are for questions that nobody
+    asks. With shares ``s`` of the facts and ``a`` of those asked that are linked, a linked fact is asked about
     ``w = a (1 − s) / (s (1 − a))`` times as often as another: all that is rarer than it should be is kept, and of
     the rest a share. Where the shares are the same but for chance, or nothing is ``asked``, all facts are alike.
 

@@ -24,7 +24,6 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     completion = NLILCompletion(
         learner=NLILLearner(levels=0, seed=seed, **settings["options"]),
         mixture=PathMixture(seed=seed, **settings["weighing"]),
-        hide_pair=bool(settings.get("hide_pair", False)),
         folder=folder,
         progress=progress,
     ).fit(kb)
