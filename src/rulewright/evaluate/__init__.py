@@ -1,6 +1,7 @@
 """Figures of merit, of facts, answers and rules.
 
-- `rules`: how often one rule is right, with examples; facts against facts, predicate by predicate
+- `rules`: how often one rule is right, with examples, and how sure a share of few cases is; facts against facts,
+  predicate by predicate
 - `ranking`: link prediction, MRR and Hits
 - `classification`: atoms with scores, AUC-PR
 - `extraction`: relations in documents, F1, Ign F1 and Logic; on `extraction_facts`, their facts as integers
@@ -14,9 +15,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from rulewright.evaluate.rules import Agreement, GroundedRule, RuleCounts, agreement, explain_counts
+from rulewright.evaluate.rules import Agreement, GroundedRule, RuleCounts, agreement, explain_counts, share_interval
 
-__all__ = ["Agreement", "GroundedRule", "RuleCounts", "agreement", "explain_counts"]
+__all__ = ["Agreement", "GroundedRule", "RuleCounts", "agreement", "explain_counts", "share_interval"]
 
 
 class _EvaluatePackage(ModuleType):

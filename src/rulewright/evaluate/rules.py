@@ -58,6 +58,23 @@ class RuleCounts:
         return "\n".join(lines)
 
 
+def share_interval(support: float, body: float) -> tuple[float, float]:
+    """Return the 95 % interval of a share of which ``support`` of ``body`` cases were seen, as Jeffreys has it.
+
+    Its ends are the 2.5 % and 97.5 % points of Beta(support + ½, body − support + ½); what was always seen may be 1,
+    and what never was, 0.
+
+    >>> [round(end, 3) for end in share_interval(2, 2)]
+    [0.333, 1.0]
+    >>> [round(end, 3) for end in share_interval(72, 144)]
+    [0.419, 0.581]
+    """
+    from scipy.special import betaincinv
+
+    low, high = (float(betaincinv(support + 0.5, body - support + 0.5, point)) for point in (0.025, 0.975))
+    return (low if support else 0.0), (high if support < body else 1.0)
+
+
 def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, circular: bool = False) -> RuleCounts:
     """Count how often a rule's body holds and its head with it, and show some cases of each.
 

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from learn.nlil.small_worlds import SIZE, graphs, random_attentions
-from learn.nlil.test_formulas import engine_says, hide_facts
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, FileError
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.nlil.completion import NLILCompletion
-from rulewright.learn.nlil.facts import FactGraph, StatementCodes
-from rulewright.learn.nlil.formulas import RuleReader, RuleWriter, make_sampler
 from rulewright.learn.nlil.learner import NLILLearner
-from rulewright.learn.nlil.questions import LearningTask, add_wrong_pairs
-from rulewright.learn.nlil.selection import PairCounter
 from rulewright.reason.ranking import RuleRanker
 
 QUICK = {
@@ -34,48 +25,6 @@ QUICK = {
     "rate": 0.005,
     "samples": 5,
 }
-
-
-@pytest.mark.slow
-@settings(max_examples=4)
-@given(kb=graphs(), seed=st.integers(0, 1000))
-def test_pairs_are_counted_as_the_engine_counts_them(kb: KnowledgeBase, seed: int) -> None:
-    if not kb.count("p"):
-        return
-    task = LearningTask.for_targets(FactGraph(kb), ("p",))
-    facts = task.target_facts()
-    counter = PairCounter(task, facts, most=100, seed=0)
-    codes = StatementCodes(2, task.graph.vocabulary)
-    writer = RuleWriter("p", codes)
-    attentions = random_attentions(kb, 2, seed=seed, groups=4, levels=1, steps=1)
-    read = RuleReader(codes, task.hidden).read(attentions, make_sampler(np.random.default_rng(seed)))
-    rules = {
-        (0, conjunction)
-        for formula in read
-        for conjunction in formula
-        if writer.why_not(conjunction) is None and any(x.is_joining and positive for x, positive in conjunction)
-    }
-    known = set(zip(*(column.tolist() for column in facts), strict=True))
-    for rule in counter.count(rules):
-        written = writer.write(rule.conjunction)
-        pairs = [(first, second) for first in counter.firsts.tolist() for second in range(SIZE)]
-        right = [
-            pair for pair in pairs if pair in known and engine_says(written, hide_facts(kb, task.hidden, pair), pair)
-        ]
-        wrong = [pair for pair in pairs if pair not in known and engine_says(written, kb, pair)]
-        assert (rule.support, rule.body_count) == (len(right), len(right) + len(wrong)), str(written)
-
-
-def test_wrong_pairs_are_no_facts() -> None:
-    kb = KnowledgeBase.from_triples((str(i), "next", str((i + 1) % 20)) for i in range(20))
-    task = LearningTask.for_targets(FactGraph(kb), ("next",))
-    facts = task.target_facts()
-    none = tuple(np.zeros(0, dtype=np.int64) for _ in range(2))
-    questions = add_wrong_pairs(facts, facts, task.graph, ratio=4, seed=0, false=none)
-    known = set(zip(*(column.tolist() for column in facts), strict=True))
-    pairs = list(zip(*(column.tolist() for column in questions.arguments), strict=True))
-    assert all((pair in known) == bool(true) for pair, true in zip(pairs, questions.truth[:, 0], strict=True))
-    assert 20 < len(pairs) <= 100
 
 
 def chained(count: int = 40) -> KnowledgeBase:

@@ -109,7 +109,8 @@ def choose_predicates(
     nothing else, by turns. The first may use paths of all lengths; the others have one length each, by turns, for a
     path that may stay begins by learning what its neighbours are. Where a rule is one statement that joins two
     arguments, it chooses only from what is part of some path between them, and has a length that its questions have
-    paths of. Without ``recursive`` a target may not explain itself.
+    paths of. Where rules may negate, as many false questions stand beside the true ones: what is absent near the true
+    is seen there. Without ``recursive`` a target may not explain itself.
     """
     random = np.random.default_rng(seed)
     codes = StatementCodes(task.arity, task.graph.vocabulary)
@@ -126,6 +127,9 @@ def choose_predicates(
         if len(true) and seeds:
             chance = weights[true, target_index] / weights[true, target_index].sum()
             groups += [random.choice(true, seeds, p=chance) for _ in range(slots - 1)]
+        if shape.negation:  # what must be absent is seen near what is false
+            false = np.flatnonzero(~questions.truth[:, target_index])
+            groups = [np.concatenate([group, random.permutation(false)[: len(group)]]) for group in groups]
         rows = np.concatenate(groups)
         group = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
         if len(rows) == 0:

@@ -17,7 +17,7 @@ from rulewright.learn.nlil.formulas import Conjunction, count_atoms, match_conju
 from rulewright.learn.nlil.questions import LearningTask
 from rulewright.learn.nlil.rounds import SelectionSettings, TaskResult, split_entities
 from rulewright.learn.nlil.search import RuleSearch
-from rulewright.learn.nlil.selection import CountedRule, right_rows
+from rulewright.learn.nlil.selection import CountedRule, RuleFigures, right_rows
 
 AGAINST = 5.0
 """How often a class must be expected for its absence to be informative."""
@@ -249,12 +249,15 @@ def learn_classes(search: RuleSearch, settings: SelectionSettings) -> ClassResul
         CountedRule(rule.target_index, body, body_rows[held_out.truth[body_rows, rule.target_index]], len(body_rows))
         for rule, body, body_rows in zip(kept, bodies, (unseen[body] for body in bodies), strict=True)
     ]
+    facts = train.truth.sum(axis=0) + (0 if measured_on == "train" else held_out.truth.sum(axis=0))
     of_classes = [[rule for rule in kept if rule.target_index == target] for target in range(len(task.targets))]
     return ClassResult(
         task.targets,
         tuple(rule.written for rule in kept),
         tuple(
-            search.write_measured(rule, unseen_rule, held_out, measured_on, float(weight))
+            RuleFigures(rule, None if measured_on == "train" else unseen_rule, int(facts[rule.target_index])).write(
+                search.writers[rule.target_index], float(weight)
+            )
             for rule, unseen_rule, weight in zip(kept, measured, weights.weight, strict=True)
         ),
         tuple(search.generators),
@@ -265,6 +268,8 @@ def learn_classes(search: RuleSearch, settings: SelectionSettings) -> ClassResul
         None,
         held_out,
         search.is_cut,
+        False,
+        False,
         weights,
     )
 

@@ -171,7 +171,7 @@ def write_paths(work: WritingWork, name: str) -> tuple[Path, ...]:
         random = np.random.default_rng([learner.seed, round_index])
         facts = work.sampler.draw((known[0], known[1]), learner.max_facts, random)
         seed = learner.seed + round_index
-        questions = add_wrong_pairs(facts, known, graph, ratio=learner.negatives, seed=seed, false=false)
+        questions = add_wrong_pairs(facts, known, task, ratio=learner.negatives, seed=seed, false=false)
         unexplained = np.ones(questions.truth.shape)
         if rules:  # what earlier rounds explain weighs less
             counted = count_rules(rules, task, questions, most=learner.max_edges, seed=learner.seed)

@@ -145,6 +145,18 @@ class StatementCodes:
         side, mark = divmod(statement - self.vocabulary.n_steps, self.vocabulary.n_marks)
         return ("right" if side else "left"), mark
 
+    def of_target(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the operators and the statements that use facts of a predicate of this arity itself.
+
+        >>> StatementCodes(2, Vocabulary(("p", "q"), ("a",))).of_target("q")
+        ((3, 4), (2, 3))
+        """
+        if self.arity == 1:
+            mark = self.vocabulary.mark(name)
+            return (self.vocabulary.filter_operator(mark),), (mark,)
+        operators = self.vocabulary.step_operator(name), self.vocabulary.step_operator(name, inverse=True)
+        return operators, tuple(map(step_of_operator, operators))
+
 
 @dataclass(frozen=True)
 class HiddenFacts:

@@ -80,6 +80,17 @@ def count_atoms(conjunction: Conjunction) -> int:
     return sum(1 + len(literal.operators) for literal, _ in conjunction)
 
 
+def uses_target(literal: PathLiteral, name: str, codes: StatementCodes) -> bool:
+    """Return whether a literal uses facts of a target itself.
+
+    >>> codes = StatementCodes(1, Vocabulary(("succ",), ("even", "zero")))
+    >>> uses_target(PathLiteral(1, (2, 2), None), "even", codes), uses_target(PathLiteral(2, (), None), "even", codes)
+    (True, False)
+    """
+    operators, statements = codes.of_target(name)
+    return literal.statement in statements or not set(operators).isdisjoint(literal.operators)
+
+
 def normalize(literal: PathLiteral, codes: StatementCodes) -> PathLiteral:
     """Leave out operators that do nothing: staying, and filtering twice by a mark.
 
@@ -415,7 +426,11 @@ class RuleWriter:
                 bound |= {side for side, path in enumerate(literal.paths) if path is not None}
             elif literal.operators or self.codes.decode(literal.statement)[1] == ANYTHING:
                 return "says that something does not exist"
-        return None if len(bound) == self.codes.arity else "leaves an argument free"
+        if len(bound) < self.codes.arity:
+            return "leaves an argument free"
+        if self.codes.arity == 2 and not any(literal.is_joining and positive for literal, positive in conjunction):
+            return "does not join its arguments"
+        return None
 
     def write(self, conjunction: Conjunction, confidence: float = 1.0, **annotations: object) -> Rule:
         """Write a conjunction; its variables are numbered in the order in which they come."""

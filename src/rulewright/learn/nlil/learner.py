@@ -177,7 +177,7 @@ class NLILLearner(Learner):
         usable = [name for name in names if kb.count(name)]
         tasks = [tuple(usable)] if self.exclusive else [(name,) for name in usable]
         results = self._learn(kb, tasks)
-        self.note_ = self._describe_cuts(usable, results)
+        self.note_ = "; ".join(filter(None, [self._describe_cuts(usable, results), self._describe_samples(results)]))
         self.learned_ = {name: result for result in results for name in result.targets}
         rules = [rule for result in results for rule in result.rules]
         is_against = [(rule.annotations.number("weight") or 0.0) < 0 for rule in rules]
@@ -337,6 +337,18 @@ class NLILLearner(Learner):
         parts = [f"{list_names(cut)} had less training than asked for"] if cut else []
         parts += [f"{list_names(missing)} had none"] if missing else []
         return describe_time_limit(self.time_limit, " and ".join(parts))
+
+    def _describe_samples(self, results: Sequence[TaskResult]) -> str:
+        """Say which targets' rules were chosen, and perhaps counted, on a sample of first arguments."""
+        sampled = [name for result in results for name in result.targets if result.is_sampled]
+        estimated = [name for result in results for name in result.targets if result.is_estimated]
+        if not sampled:
+            return ""
+        note = f"rules of {list_names(sampled)} were chosen on {self.max_heads:,} first arguments that have the target "
+        note += f"and {self.max_heads:,} that have not (max_heads)"
+        if estimated:
+            return f"{note}; the time was over before those of {list_names(estimated)} were counted on all"
+        return f"{note}, and those kept were counted on all"
 
     def _learn(self, kb: KnowledgeBase, tasks: Sequence[tuple[str, ...]]) -> list[TaskResult]:
         if self.processes == 1 or len(tasks) == 1:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data.index import Ids, range_starts
-from rulewright.learn.nlil.facts import FactGraph, HiddenFacts, Mask, step_of_operator
+from rulewright.learn.nlil.facts import FactGraph, HiddenFacts, Mask, StatementCodes
 from rulewright.logic.chain import encode_step
 
 
@@ -47,30 +47,30 @@ class LearningTask:
 
     def own_codes(self, target_index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the operators and the statements that use facts of a target itself."""
-        vocabulary, name = self.graph.vocabulary, self.targets[target_index]
-        if self.arity == 1:
-            mark = vocabulary.mark(name)
-            return (vocabulary.filter_operator(mark),), (mark,)
-        operators = vocabulary.step_operator(name), vocabulary.step_operator(name, inverse=True)
-        return operators, tuple(map(step_of_operator, operators))
+        return StatementCodes(self.arity, self.graph.vocabulary).of_target(self.targets[target_index])
 
     def target_facts(self, *, truth: bool = True) -> tuple[Ids, ...]:
         """Return the facts of a task with one target, as columns."""
         return tuple(column.astype(np.int64) for column in self.graph.kb.columns(self.targets[0], truth=truth))
 
-    def all_questions(self) -> TargetQuestions:
-        """Return the questions about one argument: every entity of its type that has a fact, or that has a class."""
+    def entities_with_facts(self, position: int) -> Ids:
+        """Return the entities of the type of an argument of the targets that have any fact."""
         kb = self.graph.kb
         has_fact = np.zeros(self.graph.n_entities, dtype=bool)
         for table in kb.tables().values():
             for column, argument in zip(table.columns, table.signature, strict=True):
                 if argument == "e":
                     has_fact[column] = True
-        domain = kb.domains[kb.predicate(self.targets[0]).types[0]]
-        entities = domain.start + np.flatnonzero(has_fact[domain.start : domain.start + len(domain)])
+        domain = kb.domains[kb.predicate(self.targets[0]).types[position]]
+        entities: Ids = domain.start + np.flatnonzero(has_fact[domain.start : domain.start + len(domain)])
+        return entities
+
+    def all_questions(self) -> TargetQuestions:
+        """Return the questions about one argument: every entity of its type that has a fact, or that has a class."""
+        entities = self.entities_with_facts(0)
         truth: Mask = np.zeros((len(entities), len(self.targets)), dtype=bool)
         for target_index, name in enumerate(self.targets):
-            truth[np.searchsorted(entities, np.sort(kb.columns(name)[0])), target_index] = True
+            truth[np.searchsorted(entities, np.sort(self.graph.kb.columns(name)[0])), target_index] = True
         questions = TargetQuestions((entities,), truth)
         return questions if len(self.targets) == 1 else questions.take(np.flatnonzero(truth.any(axis=1)))
 
@@ -93,27 +93,31 @@ def balance_questions(
 
 
 def add_wrong_pairs(
-    facts: tuple[Ids, ...], known: tuple[Ids, ...], graph: FactGraph, *, ratio: int, seed: int, false: tuple[Ids, ...]
+    facts: tuple[Ids, ...], known: tuple[Ids, ...], task: LearningTask, *, ratio: int, seed: int, false: tuple[Ids, ...]
 ) -> TargetQuestions:
     """Return pairs that are facts and for each ``ratio`` that are not, one argument exchanged.
 
-    The other argument is by turns one that the target has elsewhere, and one that two random steps from the first lead
-    to, so that it is near; pairs known to be false come first. Pairs known to be true are left out.
+    The second and the first argument are exchanged by turns: for any entity of its type that has facts, and for one
+    that two random steps from the other argument lead to, so that it is near. Pairs known to be false come first;
+    those known to be true are left out, and those with an argument of another type.
     """
     random = np.random.default_rng(seed)
+    graph = task.graph
     size = graph.n_entities
-    first, second = facts
-    parts = [false[0] * size + false[1]]
+    of_type = [task.entities_with_facts(position) for position in range(2)]
+    wrong = [np.stack(false)]
     for turn in range(ratio):
-        if turn % 2:
-            parts.append(first * size + _walk_randomly(graph, _walk_randomly(graph, first, random), random))
-        elif turn % 4:
-            parts.append(random.permutation(first) * size + second)
+        position, is_near = 1 - turn // 2 % 2, turn % 2 == 1
+        if is_near:
+            exchanged = _walk_randomly(graph, _walk_randomly(graph, facts[1 - position], random), random)
         else:
-            parts.append(first * size + random.choice(np.unique(second), len(second)))
-    wrong = np.setdiff1d(np.concatenate(parts), known[0] * size + known[1])
-    columns = np.concatenate([first, wrong // size]), np.concatenate([second, wrong % size])
-    return TargetQuestions(columns, np.arange(len(columns[0]))[:, None] < len(first))
+            exchanged = random.choice(of_type[position], len(facts[0]))
+        wrong.append(np.stack([facts[0], exchanged] if position else [exchanged, facts[1]]))
+    first, second = np.concatenate(wrong, axis=1)
+    typed = np.isin(first, of_type[0]) & np.isin(second, of_type[1])
+    keys = np.setdiff1d(first[typed] * size + second[typed], known[0] * size + known[1])
+    columns = np.concatenate([facts[0], keys // size]), np.concatenate([facts[1], keys % size])
+    return TargetQuestions(columns, np.arange(len(columns[0]))[:, None] < len(facts[0]))
 
 
 def _walk_randomly(graph: FactGraph, entities: Ids, random: np.random.Generator) -> Ids:

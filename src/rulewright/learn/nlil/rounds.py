@@ -1,12 +1,12 @@
 """Rounds of one task: generators trained one after the other, each on what the rules so far leave unexplained.
 
-`learn_predicate` runs the rounds of a predicate from beginning to end: questions, generators (`RuleSearch`), counting,
-choosing, and figures on what was held out.
+`learn_predicate` runs the rounds of a predicate from beginning to end: questions and counting (`EntityCounts`,
+`PairCounts`), generators (`RuleSearch`), choosing, and figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,10 @@ from rulewright.learn.nlil.generator import Generator
 from rulewright.learn.nlil.questions import LearningTask, TargetQuestions, add_wrong_pairs, balance_questions
 from rulewright.learn.nlil.search import RuleSearch
 from rulewright.learn.nlil.selection import (
+    BodyWalks,
     CountedRule,
     PairCounter,
+    RuleFigures,
     WrittenRule,
     choose_cover,
     count_rules,
@@ -59,7 +61,9 @@ class TaskResult:
     ``measured_on`` says what the figures are about, and ``held_out`` has the questions that were held out. ``recall``
     is the share of true training questions that some rule is right of; ``n_read`` how many rules were read, ``refused``
     how many were no rules of the language, by reason. ``grounded`` says whether recursive rules have something to start
-    from: None where none is recursive or it was not found out. ``is_cut`` says whether time was over too soon.
+    from: None where none is recursive or it was not found out. ``is_cut`` says whether time was over too soon,
+    ``is_sampled`` whether rules were chosen on a sample of first arguments, and ``is_estimated`` whether their figures
+    are estimates from it.
     """
 
     targets: tuple[str, ...]
@@ -73,6 +77,8 @@ class TaskResult:
     grounded: bool | None
     held_out: TargetQuestions
     is_cut: bool
+    is_sampled: bool
+    is_estimated: bool
 
 
 def balance_weights(truth: Mask, unexplained: Floats) -> Floats:
@@ -107,58 +113,101 @@ def split_entities(task: LearningTask, share: float, seed: int) -> tuple[TargetQ
     return split_questions(questions, group, share, seed)
 
 
-def learn_predicate(search: RuleSearch, settings: SelectionSettings) -> TaskResult:
-    """Explain a predicate of one or two entities."""
-    task, seed = search.task, search.seed
-    if task.arity == 1:
-        train, held_out, measured_on = split_entities(task, settings.held_out, seed)
+class EntityCounts:
+    """The questions of a target of one entity, and rules counted on them."""
 
-        def ask(round_index: int) -> TargetQuestions:
-            return balance_questions(train, task.graph.kb.entity_worlds, settings.negatives, seed + round_index)
+    is_sampled = False
 
-        def count(rules: Iterable[WrittenRule], questions: TargetQuestions) -> list[CountedRule]:
-            return count_rules(rules, task, questions)
+    def __init__(self, search: RuleSearch, settings: SelectionSettings) -> None:
+        self._search, self._settings = search, settings
+        self.train, self.held_out, self.measured_on = split_entities(search.task, settings.held_out, search.seed)
+        self._facts = int(self.train.truth.sum())
+        if self.measured_on != "train":
+            self._facts += int(self.held_out.truth.sum())
 
-        return _run_rounds(search, settings, ask, count, train, held_out, measured_on)
+    def ask(self, round_index: int) -> TargetQuestions:
+        """Return the questions of a round."""
+        worlds = self._search.task.graph.kb.entity_worlds
+        return balance_questions(self.train, worlds, self._settings.negatives, self._search.seed + round_index)
 
-    facts, false = task.target_facts(), task.target_facts(truth=False)
-    every = TargetQuestions(facts, np.ones((len(facts[0]), 1), dtype=bool))
-    train, held_out, measured_on = split_questions(every, facts[0], settings.held_out, seed)
-    counters = [PairCounter(task, part.arguments, most=settings.max_heads, seed=seed) for part in (train, held_out)]
-    known = train.arguments
+    def count(self, rules: Iterable[WrittenRule]) -> list[CountedRule]:
+        """Count rules on the questions of training."""
+        return count_rules(rules, self._search.task, self.train)
 
-    def ask_pairs(round_index: int) -> TargetQuestions:
+    def measure(self, rules: Iterable[CountedRule]) -> list[RuleFigures]:
+        """Count what is kept on all there is."""
+        kept = {rule.written: rule for rule in rules}
+        if self.measured_on == "train":
+            return [RuleFigures(rule, None, self._facts) for rule in kept.values()]
+        held_out = {rule.written: rule for rule in count_rules(kept, self._search.task, self.held_out)}
+        return [RuleFigures(rule, held_out[rule.written], self._facts) for rule in kept.values()]
+
+
+class PairCounts:
+    """The questions of a target of two entities, and rules counted on them.
+
+    While rules are looked for, they are counted on up to ``max_heads`` first arguments that have the target and as many
+    that have not; those that are kept are counted on all, unless the time is over.
+    """
+
+    def __init__(self, search: RuleSearch, settings: SelectionSettings) -> None:
+        task, seed = search.task, search.seed
+        self._search, self._settings, self._walks = search, settings, BodyWalks(task)
+        self._facts, self._false = task.target_facts(), task.target_facts(truth=False)
+        every = TargetQuestions(self._facts, np.ones((len(self._facts[0]), 1), dtype=bool))
+        train, held_out, self.measured_on = split_questions(every, self._facts[0], settings.held_out, seed)
+        others = np.setdiff1d(task.entities_with_facts(0), self._facts[0])
+        parts = [(train.arguments, others)]
+        if self.measured_on != "train":
+            chosen = np.random.default_rng(seed).permutation(others)[: round(settings.held_out * len(others))]
+            parts = [(train.arguments, np.setdiff1d(others, chosen)), (held_out.arguments, np.sort(chosen))]
+        self._parts = parts
+        self._counters = [PairCounter(self._walks, *part, most=settings.max_heads, seed=seed) for part in parts]
+        self.train, self.held_out = self._counters[0].questions, self._counters[-1].questions
+        self.is_sampled = self._counters[0].is_sampled
+
+    def ask(self, round_index: int) -> TargetQuestions:
+        """Return the questions of a round."""
+        seed, known = self._search.seed, self._parts[0][0]
         order = np.random.default_rng([seed, round_index]).permutation(len(known[0]))
-        some = tuple(column[np.sort(order[: settings.max_facts])] for column in known)
-        ratio = settings.negatives
-        return add_wrong_pairs(some, facts, task.graph, ratio=ratio, seed=seed + round_index, false=false)
+        some = tuple(column[np.sort(order[: self._settings.max_facts])] for column in known)
+        ratio, task = self._settings.negatives, self._search.task
+        return add_wrong_pairs(some, self._facts, task, ratio=ratio, seed=seed + round_index, false=self._false)
 
-    def count_pairs(rules: Iterable[WrittenRule], questions: TargetQuestions) -> list[CountedRule]:
-        counter = counters[0] if questions is counters[0].questions else counters[1]
-        return counter.count(
-            rule for rule in rules if any(literal.is_joining and positive for literal, positive in rule[1])
-        )
+    def count(self, rules: Iterable[WrittenRule]) -> list[CountedRule]:
+        """Count rules on the first arguments of training, or a sample of them."""
+        return self._counters[0].count(rules)
 
-    return _run_rounds(
-        search, settings, ask_pairs, count_pairs, counters[0].questions, counters[1].questions, measured_on
-    )
+    def measure(self, rules: Iterable[CountedRule]) -> list[RuleFigures]:
+        """Count what is kept on all there is; where there is no time left for that, on the samples."""
+        written = [rule.written for rule in rules]
+        is_over = self._search.budget.is_over
+        counted = []
+        for part, counter in zip(self._parts, self._counters, strict=True):
+            if counter.is_sampled and not is_over:
+                counter = PairCounter(self._walks, *part, most=None)
+            counted.append({rule.written: rule for rule in counter.count(written)})
+        estimated = is_over and any(counter.is_sampled for counter in self._counters)
+        facts = sum(len(counter.questions) for counter in self._counters) if estimated else len(self._facts[0])
+        return [
+            RuleFigures(counted[0][rule], counted[1][rule] if len(counted) > 1 else None, facts, estimated)
+            for rule in written
+        ]
 
 
-def _run_rounds(
-    search: RuleSearch,
-    settings: SelectionSettings,
-    ask: Callable[[int], TargetQuestions],
-    count: Callable[[Iterable[WrittenRule], TargetQuestions], list[CountedRule]],
-    train: TargetQuestions,
-    held_out: TargetQuestions,
-    measured_on: str,
-) -> TaskResult:
-    """Train, read and count until what is true is explained, or the rounds are over; then choose."""
+def learn_predicate(search: RuleSearch, settings: SelectionSettings) -> TaskResult:
+    """Explain a predicate of one or two entities: train, read and count until it is explained; then choose.
+
+    It is explained where the rules kept are right of all that is true, and of nothing else.
+    """
+    counts = EntityCounts(search, settings) if search.task.arity == 1 else PairCounts(search, settings)
+    train = counts.train
     pool: list[CountedRule] = []
     kept: list[CountedRule] = []
     seen: set[WrittenRule] = set()
     positives = int(train.truth.sum())
     grounded: bool | None = None
+    figures: dict[WrittenRule, RuleFigures] = {}
 
     def choose(rules: Sequence[CountedRule]) -> list[CountedRule]:
         return choose_cover(
@@ -169,40 +218,52 @@ def _run_rounds(
             max_rules=settings.max_rules,
         )
 
+    def keep_measured(rules: Sequence[CountedRule]) -> list[CountedRule]:
+        """Leave out what is not precise enough on all there is."""
+        new = counts.measure(rule for rule in rules if rule.written not in figures)
+        figures.update({rule.train.written: rule for rule in new})
+        least, lowest = settings.min_support, settings.min_precision
+        return [
+            rule
+            for rule in rules
+            if figures[rule.written].support >= least and figures[rule.written].precision >= lowest
+        ]
+
     for round_index in range(search.rounds):
         if search.is_out_of_time():
             break
-        questions = ask(round_index)
+        questions = counts.ask(round_index)
         weights = balance_weights(questions.truth, _unexplained(questions, train, kept))
         # a recursive set with nothing to start from needs rules that do not use the target
         new = search.run_round(questions, weights, recursive=grounded is not False) - seen
         seen |= new
         tried = new if search.budget.seconds is None else search.try_rules(new, train)
-        pool += [rule for rule in count(tried, train) if rule.support]
+        pool += [rule for rule in counts.count(tried) if rule.support]
         kept = choose(pool)
-        if len(right_rows(kept)) == positives:
+        if len(right_rows(kept)) == positives and all(rule.precision == 1 for rule in kept):
             grounded = _is_grounded(search, settings.max_chained, kept, train)
             if grounded is not False:
                 break
-    if grounded is None:
-        grounded = _is_grounded(search, settings.max_chained, kept, train)
+    kept = keep_measured(kept)
+    grounded = _is_grounded(search, settings.max_chained, kept, train)
     if grounded is False:  # rules that start a recursion come before those that only repeat it
-        starts = [rule for rule in choose([rule for rule in pool if not search.is_recursive(rule)]) if rule not in kept]
-        kept = [*starts, *kept]
+        starts = keep_measured(choose([rule for rule in pool if not search.is_recursive(rule)]))
+        kept = [*(rule for rule in starts if rule not in kept), *kept]
         grounded = _is_grounded(search, settings.max_chained, kept, train)
-    measured = {rule.written: rule for rule in count([rule.written for rule in kept], held_out)}
     return TaskResult(
         search.task.targets,
         tuple(rule.written for rule in kept),
-        tuple(search.write_measured(rule, measured[rule.written], held_out, measured_on) for rule in kept),
+        tuple(figures[rule.written].write(search.writers[0]) for rule in kept),
         tuple(search.generators),
-        measured_on,
+        counts.measured_on,
         len(right_rows(kept)) / max(1, positives),
         len(seen),
         dict(search.refused),
         grounded,
-        held_out,
+        counts.held_out,
         search.is_cut,
+        counts.is_sampled,
+        any(rule.estimated for rule in figures.values()),
     )
 
 

@@ -22,11 +22,11 @@ from rulewright.learn.nlil.formulas import (
     count_atoms,
     make_sampler,
     pick_likeliest,
+    uses_target,
 )
 from rulewright.learn.nlil.generator import Generator, Truth, score_questions
 from rulewright.learn.nlil.questions import LearningTask, TargetQuestions
 from rulewright.learn.nlil.selection import CountedRule, WrittenRule, count_rules
-from rulewright.logic import Rule
 from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingSettings
 
 TEMPERATURES = (1.0, 2.0, 4.0)
@@ -237,30 +237,5 @@ class RuleSearch:
 
     def is_recursive(self, rule: CountedRule) -> bool:
         """Whether a rule uses facts of its own target."""
-        operators, statements = self.task.own_codes(rule.target_index)
-        return any(
-            literal.statement in statements or not set(operators).isdisjoint(literal.operators)
-            for literal, _ in rule.conjunction
-        )
-
-    def write_measured(
-        self,
-        rule: CountedRule,
-        measured: CountedRule,
-        held_out: TargetQuestions,
-        measured_on: str,
-        weight: float | None = None,
-    ) -> Rule:
-        """Write a rule with its figures: confidence is its precision where it was measured to be true at all."""
-        positives = int(held_out.truth[:, rule.target_index].sum())
-        return self.writers[rule.target_index].write(
-            rule.conjunction,
-            min(1.0, round((measured if measured.body_count else rule).precision, 4)),
-            support=measured.support,
-            body=int(measured.body_count),
-            recall=round(measured.support / max(1, positives), 4),
-            measured=measured_on if measured.body_count else "train",
-            train_support=rule.support,
-            train_precision=round(rule.precision, 4),
-            **({} if weight is None else {"weight": round(weight, 4)}),
-        )
+        target = self.task.targets[rule.target_index]
+        return any(uses_target(literal, target, self.codes) for literal, _ in rule.conjunction)

@@ -10,18 +10,21 @@ from scipy import sparse
 
 from rulewright.data.index import Ids
 from rulewright.engine.walks import Graph
-from rulewright.learn.nlil.facts import Floats, Mask, StatementCodes
+from rulewright.evaluate import share_interval
+from rulewright.learn.nlil.facts import ANYTHING, Floats, Mask, StatementCodes
 from rulewright.learn.nlil.formulas import (
     Conjunction,
     OperatorPath,
-    PathLiteral,
+    RuleWriter,
     count_atoms,
     match_conjunctions,
-    match_literals,
+    uses_target,
 )
-from rulewright.learn.nlil.frontier import NOTHING_HIDDEN, EvidenceBuilder
 from rulewright.learn.nlil.questions import LearningTask, TargetQuestions
+from rulewright.logic import Rule
 
+BLOCK = 1000
+"""How many first arguments are walked from at a time."""
 WrittenRule = tuple[int, Conjunction]
 """A rule as a generator wrote it: the index of its target among those of the task, and its body."""
 
@@ -74,6 +77,57 @@ def count_rules(
     ]
 
 
+@dataclass(frozen=True)
+class RuleFigures:
+    """What was counted of a kept rule: on what it was learned from, and on what was held out, if anything was.
+
+    ``facts`` counts those of its target. Counts that are not exact, but stand for more than was looked at, are
+    ``estimated``.
+    """
+
+    train: CountedRule
+    held_out: CountedRule | None
+    facts: int
+    estimated: bool = False
+
+    @property
+    def support(self) -> int:
+        """How often it is right of all."""
+        return self.train.support + (self.held_out.support if self.held_out else 0)
+
+    @property
+    def body_count(self) -> float:
+        """How often its body is true of all."""
+        return self.train.body_count + (self.held_out.body_count if self.held_out else 0)
+
+    @property
+    def precision(self) -> float:
+        """How often it is right, of all the times that its body is true."""
+        return self.support / self.body_count if self.body_count else 0.0
+
+    def annotations(self) -> dict[str, object]:
+        """Return what is written behind the rule."""
+        figures: dict[str, object] = {
+            "support": self.support,
+            "body": round(self.body_count),
+            "coverage": round(self.support / max(1, self.facts), 4),
+        }
+        if self.estimated:
+            figures["estimated"] = True
+        if self.held_out is not None:
+            support, body = self.held_out.support, self.held_out.body_count
+            figures |= {"held_out_support": support, "held_out_body": round(body)}
+            if body:
+                low, high = share_interval(support, body)
+                figures |= {"held_out_low": round(low, 3), "held_out_high": round(high, 3)}
+        return figures
+
+    def write(self, writer: RuleWriter, weight: float | None = None) -> Rule:
+        """Write the rule with its figures: confidence is precision, over all that was counted."""
+        figures = self.annotations() | ({} if weight is None else {"weight": round(weight, 4)})
+        return writer.write(self.train.conjunction, round(self.precision, 4), **figures)
+
+
 def right_rows(rules: Iterable[CountedRule]) -> Ids:
     """Return the questions of which some rule is right."""
     return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(rule.right for rule in rules)]))
@@ -123,88 +177,140 @@ def choose_cover(
     return [rule for rule, _ in chosen]
 
 
-class PairCounter:
-    """Counts on all facts of some first arguments (all, or ``most`` at random).
+class BodyWalks:
+    """Finds the pairs that bodies of rules join, as products of sparse matrices; nothing is hidden."""
 
-    A rule is right of a fact where its body holds without the fact itself. It is wrong of every pair with one of these
-    first arguments that its body joins and that is no known fact.
+    def __init__(self, task: LearningTask) -> None:
+        self.task = task
+        self._walks = Graph(task.graph.kb)
+        self.codes = StatementCodes(2, task.graph.vocabulary)
+        self._masks: dict[tuple[OperatorPath, int], Mask] = {}
+
+    def join(
+        self, conjunction: Conjunction, firsts: Ids, states: dict[OperatorPath, sparse.csr_array]
+    ) -> sparse.csr_array:
+        """Return which second arguments a body joins to each first argument; ``states`` keeps what was walked."""
+        joined: sparse.csr_array | None = None
+        left, right = (np.ones(self.task.graph.n_entities, dtype=bool) for _ in range(2))
+        for literal, positive in sorted(conjunction, key=lambda signed: not signed[1]):
+            if not literal.is_joining:
+                _, mark = self.codes.decode(literal.statement)
+                mask = left if literal.right is None else right
+                mask &= self._reaches(literal.operators, mark) == positive
+                continue
+            other = self._walk(literal.joined_path(self.codes), firsts, states)
+            if joined is None:
+                assert positive
+                joined = other
+            else:
+                joined = joined.multiply(other) if positive else joined - joined.multiply(other)
+        assert joined is not None
+        joined = sparse.csr_array(joined)
+        row = np.repeat(np.arange(len(firsts)), np.diff(joined.indptr))
+        keep = (joined.data > 0) & left[firsts][row] & right[joined.indices]
+        if keep.all():
+            return joined
+        entries = joined.data[keep], (row[keep], joined.indices[keep])
+        return sparse.csr_array(entries, shape=joined.shape)
+
+    def _walk(self, path: OperatorPath, firsts: Ids, states: dict[OperatorPath, sparse.csr_array]) -> sparse.csr_array:
+        """Return which entities a path leads to from each first argument."""
+        if path not in states:
+            state = self._walks.walk(firsts, ())
+            if path:
+                before = self._walk(path[:-1], firsts, states)
+                vocabulary, operator = self.task.graph.vocabulary, path[-1]
+                if vocabulary.is_filter(operator):
+                    has_mark = self._reaches((), vocabulary.filter_mark(operator))
+                    state = sparse.csr_array(before.multiply(has_mark[None, :]))
+                    state.eliminate_zeros()
+                else:
+                    state = self._walks.take_step(before, self.task.graph.fact_step(operator))
+                    state.data[:] = 1.0  # that there is a way counts, not how many there are
+            states[path] = state
+        return states[path]
+
+    def _reaches(self, path: OperatorPath, mark: int) -> Mask:
+        """Return from which entities a path leads to one with a mark."""
+        if (path, mark) not in self._masks:
+            graph = self.task.graph
+            vocabulary, size = graph.vocabulary, graph.n_entities
+            mask: Mask
+            if not path:
+                mask = np.full(size, mark == ANYTHING)
+                if mark != ANYTHING:
+                    mask[graph.kb.columns(vocabulary.mark_name(mark))[0]] = True
+            elif vocabulary.is_filter(path[0]):
+                mask = self._reaches((), vocabulary.filter_mark(path[0])) & self._reaches(path[1:], mark)
+            else:
+                step = self._walks.adjacency(graph.fact_step(path[0]))
+                mask = np.asarray(step @ self._reaches(path[1:], mark).astype(np.float64)) > 0
+            self._masks[path, mark] = mask
+        return self._masks[path, mark]
+
+
+class PairCounter:
+    """Counts rules on facts, ``known``, and on all pairs of their first arguments and of ``others`` that have none.
+
+    A rule is right of a fact where its body holds without the fact itself. It is wrong of every pair that its body
+    joins and that is no fact. Of more than ``most`` first arguments with facts, and of as many without, so many are
+    drawn (``is_sampled``); pairs of those without then weigh as many as they stand for, so that precision is an
+    estimate of that on all. With None nothing is drawn, and counts are those of the engine: different heads of
+    groundings that are not circular.
     """
 
-    def __init__(self, task: LearningTask, known: tuple[Ids, ...], *, most: int, seed: int) -> None:
-        self.task, self.firsts = task, np.unique(known[0])
-        if len(self.firsts) > most:
-            self.firsts = np.sort(np.random.default_rng(seed).permutation(self.firsts)[:most])
-        keep = np.isin(known[0], self.firsts)
+    def __init__(
+        self, walks: BodyWalks, known: tuple[Ids, ...], others: Ids, *, most: int | None, seed: int = 0
+    ) -> None:
+        random = np.random.default_rng(seed)
+        self.walks, self.task = walks, walks.task
+        every = np.unique(known[0]), others
+        drawn = [
+            part if most is None or len(part) <= most else np.sort(random.permutation(part)[:most]) for part in every
+        ]
+        self.is_sampled = any(len(some) < len(part) for some, part in zip(drawn, every, strict=True))
+        shares = [len(some) / len(part) if len(part) else 1.0 for some, part in zip(drawn, every, strict=True)]
+        self.firsts = np.concatenate(drawn)
+        self._weight = np.repeat([1.0, shares[0] / shares[1]], [len(some) for some in drawn])
+        keep = np.isin(known[0], drawn[0])
         first, second = (column[keep] for column in known)
         self.questions = TargetQuestions((first, second), np.ones((len(first), 1), dtype=bool))
-        kb = task.graph.kb
-        self._walks = Graph(kb)
-        self._codes = StatementCodes(2, task.graph.vocabulary)
-        row = np.searchsorted(self.firsts, first)
-        self._true = sparse.csr_array((np.ones(len(row)), (row, second)), shape=(len(self.firsts), kb.n_entities))
-        self._states: dict[OperatorPath, sparse.csr_array] = {}
+        # a fact of these first arguments is found by its number from 1, since 0 is no fact
+        number = np.arange(1, len(first) + 1, dtype=np.float64)
+        shape = len(self.firsts), self.task.graph.n_entities
+        self._number = sparse.csr_array((number, (np.searchsorted(drawn[0], first), second)), shape=shape)
 
     def count(self, rules: Iterable[WrittenRule]) -> list[CountedRule]:
         """Count rules, each of which joins its two arguments by a path."""
         ordered = sorted(set(rules), key=lambda rule: sorted(map(repr, rule[1])))
-        bodies = (conjunction for _, conjunction in ordered)
-        rows = match_conjunctions(bodies, self.task, self.questions.arguments, block=1024)
-        counted = [
-            CountedRule(target_index, body, rows[body], len(rows[body]) + self._count_wrong(body))
-            for target_index, body in ordered
+        right: dict[Conjunction, list[Ids]] = {body: [] for _, body in ordered}
+        wrong: dict[Conjunction, float] = dict.fromkeys(right, 0.0)
+        for low in range(0, len(self.firsts), BLOCK):
+            block = slice(low, low + BLOCK)
+            firsts, numbers, weight = self.firsts[block], self._number[block], self._weight[block]
+            states: dict[OperatorPath, sparse.csr_array] = {}
+            for body in right:
+                joined = self.walks.join(body, firsts, states)
+                number = sparse.csr_array(joined.multiply(numbers))
+                number.eliminate_zeros()
+                right[body].append(number.data.astype(np.int64) - 1)
+                wrong[body] += float((np.diff(joined.indptr) - np.diff(number.indptr)) @ weight)
+        rows = {body: np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *parts])) for body, parts in right.items()}
+        self._hide_own_facts(rows)
+        return [
+            CountedRule(target_index, body, rows[body], len(rows[body]) + wrong[body]) for target_index, body in ordered
         ]
-        self._states.clear()
-        return counted
 
-    def _count_wrong(self, conjunction: Conjunction) -> int:
-        """Return how many pairs a rule joins that are no known facts."""
-        state: sparse.csr_array | None = None
-        about_one: list[tuple[PathLiteral, bool]] = []
-        for literal, positive in sorted(conjunction, key=lambda signed: not signed[1]):
-            if not literal.is_joining:
-                about_one.append((literal, positive))
-                continue
-            joins = self._walk(literal.joined_path(self._codes)).sign()
-            if positive:
-                state = joins if state is None else state.multiply(joins)
-            else:
-                assert state is not None
-                state = state - state.multiply(joins)
-        assert state is not None
-        wrong = sparse.csr_array(state - state.multiply(self._true.sign()))
-        wrong.eliminate_zeros()
-        rows = np.repeat(np.arange(len(self.firsts)), np.diff(wrong.indptr))
-        keep = np.ones(len(rows), dtype=bool)
-        for literal, positive in about_one:
-            entities = self.firsts[rows] if literal.right is None else wrong.indices.astype(np.int64)
-            keep &= self._match_entities(literal, entities) == positive
-        return int(keep.sum())
-
-    def _walk(self, path: OperatorPath) -> sparse.csr_array:
-        """Return in how many ways a path leads from the first arguments to every entity."""
-        if path not in self._states:
-            if not path:
-                self._states[path] = self._walks.walk(self.firsts, ())
-            else:
-                self._states[path] = self._apply(self._walk(path[:-1]), path[-1])
-        return self._states[path]
-
-    def _apply(self, state: sparse.csr_array, operator: int) -> sparse.csr_array:
-        kb, vocabulary = self.task.graph.kb, self.task.graph.vocabulary
-        if vocabulary.is_filter(operator):
-            has_mark = np.zeros(kb.n_entities)
-            has_mark[kb.columns(vocabulary.mark_name(vocabulary.filter_mark(operator)))[0]] = 1
-            return sparse.csr_array(state.multiply(has_mark[None, :]))
-        return self._walks.take_step(state, self.task.graph.fact_step(operator))
-
-    def _match_entities(self, literal: PathLiteral, entities: Ids) -> Mask:
-        """Return of which entities a literal about one argument is true, with nothing hidden."""
-        path = literal.left if literal.left is not None else literal.right
-        assert path is not None
-        _, mark = self._codes.decode(literal.statement)
-        about_one = PathLiteral(mark, path, None)
-        different, position = np.unique(entities, return_inverse=True)
-        builder = EvidenceBuilder(self.task.graph, steps=len(path), arity=1)
-        is_true = np.zeros(len(different), dtype=bool)
-        is_true[match_literals([about_one], builder, [different], NOTHING_HIDDEN)[about_one]] = True
-        return is_true[position]
+    def _hide_own_facts(self, rows: dict[Conjunction, Ids]) -> None:
+        """Leave out the facts that rules which use their own target are right of by these facts alone."""
+        target, codes = self.task.targets[0], self.walks.codes
+        recursive = [
+            body
+            for body, own in rows.items()
+            if len(own) and (self.task.hidden.pair or any(uses_target(literal, target, codes) for literal, _ in body))
+        ]
+        if not recursive:
+            return
+        asked = np.unique(np.concatenate([rows[body] for body in recursive]))
+        matched = match_conjunctions(recursive, self.task, self.questions.take(asked).arguments, block=1024)
+        rows.update({body: np.intersect1d(rows[body], asked[matched[body]]) for body in recursive})
