@@ -74,11 +74,12 @@ def test_a_relation_is_explained_and_measured_on_what_was_held_out() -> None:
     rule = learner.rules_.rules[0]
     assert str(rule.canonical()) == "grandparent(X0, X1) :- parent(X0, X2), parent(X2, X1)."
     assert rule.confidence == 1.0
-    assert rule.annotations["measured"] == "held out"
-    assert rule.annotations["recall"] == 1.0
+    assert learner.learned_["grandparent"].measured_on == "held out"
+    assert rule.annotations["coverage"] == 1.0
     with Engine(kb) as engine:
         counts = engine.support(rule.head, rule.body)
-    assert rule.annotations["support"] + rule.annotations["train_support"] == counts.heads  # type: ignore[operator]
+    assert (rule.annotations["support"], rule.annotations["body"]) == (counts.heads, counts.body_heads)
+    assert rule.annotations["held_out_support"] == len(learner.learned_["grandparent"].held_out)
     pairs = [np.array(each) for each in kb.columns("grandparent")]
     assert bool((learner.scores("grandparent", pairs) == 1.0).all())
     assert bool((learner.scores("grandparent", pairs[::-1]) == 0.0).all())

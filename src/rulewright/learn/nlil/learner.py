@@ -59,8 +59,9 @@ class NLILLearner(Learner):
         rounds, samples: how many generators are trained one after the other, each on what is still unexplained, and
             how many rules are drawn from each of their slots beside the likeliest.
         max_length, min_support, min_precision, max_rules: of the rules that are kept for a target.
-        max_heads, max_facts: on how many first arguments rules of two arguments are counted, and how many facts a
-            round asks about.
+        max_heads, max_facts: on how many first arguments that have the target, and on how many that have not, rules of
+            two arguments are counted before they are chosen, and how many facts a round asks about. The rules that are
+            kept are counted on all.
         max_chained: up to how many facts it is checked that recursive rules have something to start from.
         negatives: how many checked wrong questions stand beside each right one, half of them near it.
         held_out: the share of questions, or of worlds, that rules are measured on and not learned from.
@@ -71,8 +72,10 @@ class NLILLearner(Learner):
             share, and sharpens the sooner the less it has.
         folder: keeps checkpoints; fitting again continues where it stopped.
 
-    ``rules_`` has the rules: confidence is precision, with support, body and recall in ``@{…}``, all counted on what
-    was held out (``measured``). ``against_`` has those whose weight is negative: where they hold, their class is less
+    ``rules_`` has the rules: confidence is precision, with support, body and coverage in ``@{…}``, counted over all
+    first arguments as `rulewright.explain_counts` does (``support_heads``, ``body_heads``). Beside it stands what was
+    seen on what was held out, ``held_out_support`` of ``held_out_body``, with its 95 % interval, ``held_out_low`` to
+    ``held_out_high``. For classes, all labels of an entity are hidden from it. ``against_`` has those whose weight is negative: where they hold, their class is less
     likely. ``learned_`` has for each target how it went, ``without_rules_`` which targets have no rules and why.
 
     >>> from rulewright.data.generators import even_successor
