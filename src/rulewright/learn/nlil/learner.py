@@ -75,8 +75,9 @@ class NLILLearner(Learner):
     ``rules_`` has the rules: confidence is precision, with support, body and coverage in ``@{…}``, counted over all
     first arguments as `rulewright.explain_counts` does (``support_heads``, ``body_heads``). Beside it stands what was
     seen on what was held out, ``held_out_support`` of ``held_out_body``, with its 95 % interval, ``held_out_low`` to
-    ``held_out_high``. For classes, all labels of an entity are hidden from it. ``against_`` has those whose weight is negative: where they hold, their class is less
-    likely. ``learned_`` has for each target how it went, ``without_rules_`` which targets have no rules and why.
+    ``held_out_high``. For classes, all labels of an entity are hidden from it. ``against_`` has the rules whose weight
+    is negative: where they hold, their class is less likely. ``learned_`` has for each target how it went,
+    ``without_rules_`` which targets have no rules and why.
 
     >>> from rulewright.data.generators import even_successor
     >>> options = {"levels": 0, "layers": 1, "seeds": 0, "slots": 13, "rounds": 9, "epochs": 40, "rate": 0.002}
