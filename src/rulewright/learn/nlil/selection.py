@@ -307,7 +307,7 @@ class PairCounter:
         recursive = [
             body
             for body, own in rows.items()
-            if len(own) and (self.task.hidden.pair or any(uses_target(literal, target, codes) for literal, _ in body))
+            if len(own) and any(uses_target(literal, target, codes) for literal, _ in body)
         ]
         if not recursive:
             return
