@@ -68,16 +68,20 @@ def test_weights_are_a_minimum(seed: int) -> None:
     holds = random.random((30, 4)) < 0.4
     matches = RuleMatches.from_rows([np.flatnonzero(holds[:, rule_index]) for rule_index in range(4)], 30)
     prior = (np.bincount(classes, minlength=3) + 0.5) / 31.5
-    fitted = fit_weights(matches, target, classes, prior, l2=1.0, shrink=0.3, iterations=500)
+    atoms = random.integers(1, 4, 4)
+    fitted = fit_weights(matches, target, atoms, classes, prior, l2=0.5, iterations=500)
     fired, right = holds.sum(axis=0), (holds & (classes[:, None] == target)).sum(axis=0)
-    centre = 0.3 * measure_evidence(right.astype(float), fired.astype(float), prior[target])
+    centre = measure_evidence(right.astype(float), fired.astype(float), prior[target])
+    for rule_index in range(4):  # evidence is shared with the rules of the class that hold too
+        beside = holds[holds[:, rule_index]][:, target == target[rule_index]].sum(axis=1)
+        centre[rule_index] /= beside.mean() if len(beside) else 1
 
     def loss(weights: np.ndarray, bias: np.ndarray) -> float:
         scores = np.tile(bias, (30, 1))
         for rule_index in range(4):
             scores[holds[:, rule_index], target[rule_index]] += weights[rule_index]
         chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-        return float(-np.log(chances[np.arange(30), classes]).sum() + 0.5 * ((weights - centre) ** 2).sum())
+        return float(-np.log(chances[np.arange(30), classes]).sum() + 0.25 * (atoms**2 * (weights - centre) ** 2).sum())
 
     best = loss(fitted.weight, fitted.bias)
     for _ in range(5):

@@ -96,27 +96,24 @@ class RuleWeights:
 
 
 def fit_weights(
-    matches: RuleMatches,
-    target: Ids,
-    classes: Ids,
-    prior: Floats,
-    *,
-    l2: float,
-    shrink: float = 0.3,
-    iterations: int = 150,
+    matches: RuleMatches, target: Ids, atoms: Ids, classes: Ids, prior: Floats, *, l2: float, iterations: int = 150
 ) -> RuleWeights:
-    """Fit weights by ``Σ −log softmax(score)[class] + ½ l2 Σ (w − w₀)²``.
+    """Fit weights by ``Σ −log softmax(score)[class] + ½ l2 Σ atoms² (w − w₀)²``.
 
-    ``w₀`` is ``shrink`` times the evidence that each rule was measured to be, for rules that hold together repeat one
-    another; a rule that was true too seldom keeps it.
+    ``w₀`` is the evidence that each rule was measured to be, shared with the rules that say the same: it is divided by
+    how many rules of its class hold, in the mean, where it does. A rule that was true too seldom keeps it, a longer one
+    sooner: what short rules can explain is left to them.
     """
     from scipy.optimize import minimize
 
     rules, n = len(target), len(classes)
+    by_body, rows = sparse.csr_array(matches.holds.T), np.arange(n)
     counts = matches.count(classes, len(prior))
     body_counts = counts.sum(axis=1)[matches.body]
-    centre = shrink * measure_evidence(counts[matches.body, target], body_counts, prior[target])
-    by_body, rows = sparse.csr_array(matches.holds.T), np.arange(n)
+    evidence = measure_evidence(counts[matches.body, target], body_counts, prior[target])
+    votes = RuleWeights(target, np.ones(rules), np.zeros(len(prior))).scores(matches)
+    centre = evidence * body_counts / np.maximum(1, (by_body @ votes)[matches.body, target])
+    strength = l2 * atoms.astype(float) ** 2
 
     def loss(values: Floats) -> tuple[float, Floats]:
         weights = values[:rules]
@@ -125,8 +122,8 @@ def fit_weights(
         chances[rows, classes] -= 1
         slope = (by_body @ chances)[matches.body, target]
         away = weights - centre
-        gradient = np.concatenate([slope + l2 * away, chances.sum(axis=0)])
-        return float(error + 0.5 * l2 * (away @ away)) / n, gradient / n
+        gradient = np.concatenate([slope + strength * away, chances.sum(axis=0)])
+        return float(error + 0.5 * (strength * away) @ away) / n, gradient / n
 
     start = np.concatenate([centre, np.log(prior)])
     fitted = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations}).x
@@ -236,15 +233,16 @@ def learn_classes(search: RuleSearch, settings: SelectionSettings) -> ClassResul
         pool += count_for_classes(new, classes, prior, settings.min_support)
         kept = choose_informative(pool, prior, most=settings.max_rules)
         targets = np.array([rule.target_index for rule in kept], dtype=np.int64)
+        atoms = np.array([count_atoms(rule.conjunction) for rule in kept], dtype=np.int64)
         matches = RuleMatches.from_bodies([rule.conjunction for rule in kept], rows, len(train))
-        weights = fit_weights(matches, targets, classes, prior, l2=settings.l2, iterations=ROUGHLY)
+        weights = fit_weights(matches, targets, atoms, classes, prior, l2=settings.l2, iterations=ROUGHLY)
         chances = _softmax(weights.scores(matches))
     bodies = [rule.conjunction for rule in kept]
     unseen = match_conjunctions(bodies, task, held_out.arguments, block=BLOCK)
     if settings.refit and measured_on != "train":
         matches = matches.append(RuleMatches.from_bodies(bodies, unseen, len(held_out)))
         classes = np.concatenate([classes, held_out.truth.argmax(axis=1)])
-    weights = fit_weights(matches, targets, classes, prior, l2=settings.l2, iterations=WELL)
+    weights = fit_weights(matches, targets, atoms, classes, prior, l2=settings.l2, iterations=WELL)
     measured = [
         CountedRule(rule.target_index, body, body_rows[held_out.truth[body_rows, rule.target_index]], len(body_rows))
         for rule, body, body_rows in zip(kept, bodies, (unseen[body] for body in bodies), strict=True)

@@ -144,7 +144,7 @@ class NLILLearner(Learner):
         max_chained: int = 50_000,
         negatives: int = 4,
         held_out: float = 0.1,
-        l2: float = 2.0,
+        l2: float = 0.25,
         refit: bool = False,
         seed: int = 0,
         processes: int = 1,

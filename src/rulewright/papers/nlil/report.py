@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rulewright.io.json_shape import load
 from rulewright.papers.report_page import (
     ABSENT,
     NOTHING,
     PageContent,
+    Run,
     Runs,
     code_block,
     list_runs,
@@ -22,6 +26,7 @@ from rulewright.papers.report_page import (
 
 TITLE = "NLIL: transformers that write rules"
 BENCHMARK = "nlil_benchmark.json"
+SCENE_FIGURES = ("r@1", "r@5", "r@1 top 50", "r@5 top 50")
 
 
 def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
@@ -31,6 +36,7 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
         "even": even_table(runs),
         "completion": completion_table(runs),
         "scenes": scene_table(runs),
+        "margins": margin_table(runs),
         "rules": printed_rules(runs),
         "cost": cost_tables(results / BENCHMARK),
     }
@@ -38,19 +44,22 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
 
 
 def even_table(runs: Runs) -> str:
-    """Even and successor: how many seeds are exact, and how long it took (Figure 5a)."""
+    """Even and successor: how many seeds are exact, and how long it took (Figure 5a), trained and untrained."""
     lines = []
     for title, task_runs in runs_of_task(runs, "even"):
-        exact = sum(bool(run["exact"] and run["zero"]) for run in task_runs)
-        lines.append(
-            (
-                title,
-                f"{exact} of {len(task_runs)}",
-                mean_and_sd((run["rounds"] for run in task_runs), scale=1, digits=1),
-                mean_and_sd((run["seconds"] for run in task_runs), scale=1, digits=1),
+        for row, figures in _learned(task_runs).items():
+            exact = sum(bool(run["exact"] and run["zero"]) for run in figures)
+            lines.append(
+                (
+                    f"{title}: {row}",
+                    f"{exact} of {len(figures)}",
+                    *(
+                        mean_and_sd((run.get(key) for run in figures), scale=1, digits=digits)
+                        for key, digits in (("rounds", 1), ("read", 0), ("core_seconds", 1))
+                    ),
+                )
             )
-        )
-    return markdown_table(("", "exact, zero too", "rounds", "seconds"), lines)
+    return markdown_table(("", "exact, zero too", "rounds", "rules read", "s of one core"), lines)
 
 
 def completion_table(runs: Runs) -> str:
@@ -78,20 +87,37 @@ def scene_table(runs: Runs) -> str:
     for title, task_runs in runs_of_task(runs, "scenes"):
         for row in task_runs[0]["rows"]:
             rows = [run["rows"][row] for run in task_runs]
-            ours = row in ("ours", "frequency vote")
+            learned = _learned(task_runs).get(row)
+            measured = learned is not None or row == "frequency vote"
             lines.append(
                 (
                     f"{title}: {row}",
+                    *(mean_figure(rows if measured else rows[:1], key) for key in SCENE_FIGURES),
+                    _mean([run["images"] for run in task_runs]) if measured else NOTHING,
                     *(
-                        mean_figure(rows if ours else rows[:1], key)
-                        for key in ("r@1", "r@5", "r@1 top 50", "r@5 top 50")
+                        _mean([run.get(key) for run in learned]) if learned else NOTHING
+                        for key in ("read", "core_seconds")
                     ),
-                    _mean([run["images"] for run in task_runs]) if ours else NOTHING,
-                    _mean([run["seconds"] for run in task_runs]) if row == "ours" else NOTHING,
                 )
             )
-    head = ("", "R@1", "R@5", "R@1, top 50", "R@5, top 50", "images", "seconds")
+    head = ("", "R@1", "R@5", "R@1, top 50", "R@5, top 50", "images", "rules read", "s of one core")
     return markdown_table(head, lines)
+
+
+def margin_table(runs: Runs) -> str:
+    """How far ours is ahead where images were drawn several times: means of the differences within each draw."""
+    lines = []
+    for title, task_runs in runs_of_task(runs, "scenes"):
+        if len(task_runs) < 2:
+            continue
+        for other in [row for row in ("frequency vote", "untrained") if row in task_runs[0]["rows"]]:
+            cells = []
+            for key in ("r@1", "r@5"):
+                ahead = np.array([run["rows"]["ours"][key] - run["rows"][other][key] for run in task_runs])
+                error = ahead.std(ddof=1) / math.sqrt(len(ahead))
+                cells += [f"{ahead.mean():+.3f} ± {error:.3f}", f"{int((ahead > 0).sum())} of {len(ahead)}"]
+            lines.append((f"{title}: ours less {other}", *cells))
+    return markdown_table(("", "R@1 ± s.e.", "draws ahead", "R@5 ± s.e.", "draws ahead"), lines) if lines else ABSENT
 
 
 def printed_rules(runs: Runs) -> str:
@@ -120,5 +146,10 @@ def _cells(row: Sequence[object]) -> list[str]:
     return [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
 
 
-def _mean(values: Sequence[float]) -> str:
+def _learned(runs: Sequence[Run]) -> dict[str, Sequence[Run]]:
+    """Return the figures of learning by the row that they stand in."""
+    return {"ours": runs, "untrained": [run["untrained"] for run in runs if "untrained" in run]}
+
+
+def _mean(values: Sequence[float | None]) -> str:
     return mean_and_sd(values, scale=1, digits=0)

@@ -24,12 +24,17 @@ COLUMNS = ("r@1", "r@5", "r@1 top 50", "r@5 top 50")
 
 
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Learn rules of all classes from a share of the training images and rank the classes of every test object."""
+    """Learn rules of all classes from a share of the training images and rank the classes of every test object.
+
+    The row ``untrained`` has the same options but for epochs: rules are drawn from a generator that learned nothing.
+    """
     settings: Any = experiment.settings
     kb = datasets.load(str(settings["set"]))
     train, test = choose_images(kb, float(settings["share"]), seed), kb.split("test")
     every_class = [name for name, predicate in kb.predicates.items() if signature(predicate) == "e"]
     counts = {name: train.count(name) for name in every_class if train.count(name)}
+    objects = sum(test.count(name) for name in every_class)
+    top = tuple(sorted(counts, key=lambda name: -counts[name])[:50])
     began = latest = time.monotonic()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -38,13 +43,22 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             latest = time.monotonic()
             tell(f"{stage}: {done} of {total} epochs, {latest - began:.0f} s")
 
-    learner = NLILLearner(
-        targets=[*counts], exclusive=True, seed=seed, folder=folder, progress=progress, **settings["options"]
-    ).fit(train)
-    seconds = time.monotonic() - began
+    def learn(options: dict[str, Any]) -> tuple[NLILLearner, dict[str, Any]]:
+        began, core_began = time.monotonic(), time.process_time()
+        learner = NLILLearner(
+            targets=[*counts], exclusive=True, seed=seed, folder=folder, progress=progress, **options
+        ).fit(train)
+        return learner, {
+            "seconds": round(time.monotonic() - began, 1),
+            "core_seconds": round(time.process_time() - core_began, 1),
+            "read": learner.class_result().n_read,
+            "rules": len(learner.rules_),
+            "against": len(learner.against_),
+        }
+
+    learner, figures = learn(settings["options"])
     scores = learner.classify(test)
-    objects = sum(test.count(name) for name in every_class)
-    top = tuple(sorted(counts, key=lambda name: -counts[name])[:50])
+    untrained, untrained_figures = learn({**settings["options"], "epochs": 0})
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -52,16 +66,16 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         "columns": COLUMNS,
         "rows": {
             "ours": measure(scores, top, objects),
+            "untrained": measure(untrained.classify(test), top, objects),
             "frequency vote": measure(vote_by_frequency(train, test, [*counts]), top, objects),
             **settings.get("paper", {}),
         },
         "images": len(np.unique(labelled_worlds(train))),
         "questions": len(scores.truth),
         "scores": "hard: the extracted rules, weighted",
-        "rules": len(learner.rules_),
-        "against": len(learner.against_),
         "refused": dict(learner.class_result().refused),
-        "seconds": round(seconds, 1),
+        **figures,
+        "untrained": untrained_figures,
         "readable": choose_readable(learner.rules_.rules, top[:20]),
         "doubtful": choose_doubtful(learner.rules_.rules, [*counts]),
     }
