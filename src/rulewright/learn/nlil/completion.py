@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path as FilePath
 from typing import ClassVar, NamedTuple, Self
@@ -41,7 +42,7 @@ class NLILCompletion(Learner):
     kept in ``folder``, relation by relation, and is the same in any number of ``processes``.
 
     ``ranker_`` ranks; ``learned_`` has the weighed rules of each step; ``rules_`` are the rules in the rule language,
-    with ``weight`` and ``weight_inverse``.
+    with ``weight`` and ``weight_inverse``; ``seconds_`` is the time of one core that all took, in earlier runs too.
 
     >>> kb = KnowledgeBase.from_triples(
     ...     [(f"a{i}", "p", f"b{i}") for i in range(9)] + [(f"b{i}", "q", f"a{i}") for i in range(8)]
@@ -52,6 +53,7 @@ class NLILCompletion(Learner):
     """
 
     paths_: dict[str, tuple[Path, ...]]
+    seconds_: float
     mixture_: PathMixture
     learned_: dict[int, Target]
     ranker_: RuleRanker
@@ -90,21 +92,24 @@ class NLILCompletion(Learner):
         work = WritingWork(plain, FactGraph(kb), FactSampler(Graph(kb), valid))
         saved = None if self.folder is None else SavedPaths(self.folder, kb, learner, mixture.questions)
         written = {name: None if saved is None else saved.load(name) for name in targets}
-        missing = [name for name, paths in written.items() if paths is None]
+        missing = [name for name, result in written.items() if result is None]
         earlier = len(targets) - len(missing)
-        for done, (name, paths) in enumerate(work_in_processes(write_paths, work, missing, self.processes), start=1):
-            written[name] = paths
+        for done, (name, result) in enumerate(work_in_processes(write_paths, work, missing, self.processes), start=1):
+            written[name] = result
             if saved is not None:
-                saved.save(name, paths)
+                saved.save(name, result)
             if self.progress is not None:
                 self.progress("relations", earlier + done, len(targets))
-        self.paths_ = {name: paths for name, paths in written.items() if paths is not None}
+        results = {name: result for name, result in written.items() if result is not None}
+        self.paths_ = {name: result.paths for name, result in results.items()}
         parameters = mixture.get_params(deep=False)
         parameters |= {"targets": self.targets, "paths": self.paths_, "constants": 0}
         parameters |= {"processes": self.processes, "progress": self.progress}
         parameters["folder"] = None if self.folder is None else FilePath(self.folder) / "weights"
         self.mixture_ = PathMixture(**parameters).fit(kb)
         self.learned_, self.ranker_, self.note_ = self.mixture_.learned_, self.mixture_.ranker_, self.mixture_.note_
+        self.seconds_ = sum(result.seconds for result in results.values())
+        self.seconds_ += sum(target.seconds for target in self.learned_.values())
         return self
 
     @property
@@ -115,6 +120,13 @@ class NLILCompletion(Learner):
     def scores(self, relation: str, entities: Ids, *, inverse: bool = False) -> Floats:
         """Return a row for each entity: how well every entity answers ``relation(h, ?)``, or ``relation(?, h)``."""
         return self.mixture_.scores(relation, entities, inverse=inverse)
+
+
+class WrittenPaths(NamedTuple):
+    """The paths that were written for a relation, and the time of one core that it took."""
+
+    paths: tuple[Path, ...]
+    seconds: float
 
 
 class SavedPaths:
@@ -136,7 +148,7 @@ class SavedPaths:
     def _file(self, name: str) -> FilePath:
         return self.folder / f"{safe_file_name(name)}.json"
 
-    def load(self, name: str) -> tuple[Path, ...] | None:
+    def load(self, name: str) -> WrittenPaths | None:
         """Return the paths that an earlier run wrote for a relation under the same parameters."""
         file = self._file(name)
         if not file.exists():
@@ -144,12 +156,12 @@ class SavedPaths:
         saved = json.loads(read_text(file))
         if any(saved.get(key) != value for key, value in self.run.items()):
             raise FileError(f"{file} is of a run with other facts or parameters; choose another folder")
-        return tuple(tuple(path) for path in saved["paths"])
+        return WrittenPaths(tuple(tuple(path) for path in saved["paths"]), saved["seconds"])
 
-    def save(self, name: str, paths: tuple[Path, ...]) -> None:
+    def save(self, name: str, result: WrittenPaths) -> None:
         """Keep the paths of a relation, in one step."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self._file(name), json.dumps({**self.run, "paths": paths}) + "\n")
+        write_text(self._file(name), json.dumps({**self.run, **result._asdict()}) + "\n")
 
 
 class WritingWork(NamedTuple):
@@ -160,9 +172,10 @@ class WritingWork(NamedTuple):
     sampler: FactSampler
 
 
-def write_paths(work: WritingWork, name: str) -> tuple[Path, ...]:
+def write_paths(work: WritingWork, name: str) -> WrittenPaths:
     """Train generators for a relation and return the paths of the rules that they wrote."""
     learner, graph = work.learner, work.graph
+    started = time.process_time()
     task = LearningTask.for_targets(graph, (name,))
     search = learner.make_search(task)
     known, false = task.target_facts(), task.target_facts(truth=False)
@@ -184,4 +197,4 @@ def write_paths(work: WritingWork, name: str) -> tuple[Path, ...]:
                 operators = literal.joined_path(search.codes)
                 if not any(map(graph.vocabulary.is_filter, operators)):  # with a filter it is no path of relations
                     paths[tuple(map(graph.fact_step, operators))] = None
-    return tuple(paths)
+    return WrittenPaths(tuple(paths), time.process_time() - started)

@@ -66,7 +66,7 @@ class PathMixture(Learner):
 
     Args:
         targets: the relations to learn; None is all.
-        paths: by relation, the paths to weigh; then none are looked for.
+        paths: by relation, the paths to weigh; then none are looked for, and of these the best are kept.
         max_length, max_paths: the longest path, 1 … 5, and how many are kept for each query.
         min_support, min_confidence: of the paths to keep.
         sample: how many facts of a relation paths are looked for on.

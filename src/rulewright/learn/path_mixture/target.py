@@ -114,21 +114,25 @@ def learn_target(
 def _find_path_rules(
     mixture: PathMixture, graph: Graph, hidden: HiddenEdges, given: Sequence[Path] | None
 ) -> tuple[RuleTable, Floats]:
-    """Return ``X = Y`` and the given paths, or else the best paths and all single relations, with first weights."""
-    single: list[Path] = []
+    """Return ``X = Y``, the best paths, given or found, and all others of one relation, with first weights.
+
+    Of given paths no others are returned.
+    """
+    own = ((), (hidden.step,))
     if given is not None:
-        paths = tuple(dict.fromkeys(path for path in given if path not in ((), (hidden.step,))))
-        confidence = count_paths(graph, hidden, paths).confidence
+        found = count_paths(graph, hidden, tuple(dict.fromkeys(path for path in given if path not in own)))
+        single = [path for path in found.paths if len(path) == 1]
     else:
         found = find_paths(graph, hidden, max_length=mixture.max_length, max_edges=mixture.max_edges, seed=mixture.seed)
-        fit = np.flatnonzero((found.support >= mixture.min_support) & (found.confidence >= mixture.min_confidence))
-        strength = (found.support * found.confidence)[fit]
-        best = fit[np.argsort(-strength, kind="stable")][: mixture.max_paths]
-        paths, confidence = tuple(found.paths[row] for row in best), found.confidence[best]
-        known = {(), (hidden.step,), *paths}
-        single = [(step,) for step in np.unique(graph.steps).tolist() if (step,) not in known]
+        single = [(step,) for step in np.unique(graph.steps).tolist()]
+    fit = np.flatnonzero((found.support >= mixture.min_support) & (found.confidence >= mixture.min_confidence))
+    strength = (found.support * found.confidence)[fit]
+    best = fit[np.argsort(-strength, kind="stable")][: mixture.max_paths]
+    paths = tuple(found.paths[row] for row in best)
+    known = {*own, *paths}
+    single = [path for path in single if path not in known]
     weights = np.zeros(1 + len(paths) + len(single))
-    weights[1 : 1 + len(paths)] = -np.log1p(-np.minimum(confidence, 0.99))
+    weights[1 : 1 + len(paths)] = -np.log1p(-np.minimum(found.confidence[best], 0.99))
     return RuleTable.of_paths(hidden.step, ((), *paths, *single), mixture.ways), weights
 
 
