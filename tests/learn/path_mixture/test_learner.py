@@ -12,8 +12,16 @@ from rulewright.engine.walks import WAYS, Evidence, Graph, HiddenEdges, RuleTabl
 from rulewright.errors import DataError, FileError, RulewrightError
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.path_mixture.learner import PathMixture
-from rulewright.learn.path_mixture.paths import count_constant_rules
-from rulewright.learn.path_mixture.target import LOSSES, RankingExamples, build_examples, find_highest, fit_weights
+from rulewright.learn.path_mixture.paths import count_constant_rules, count_paths
+from rulewright.learn.path_mixture.questions import FactSampler
+from rulewright.learn.path_mixture.target import (
+    LOSSES,
+    RankingExamples,
+    build_examples,
+    find_highest,
+    fit_weights,
+    learn_target,
+)
 from rulewright.logic import parse_rules
 from rulewright.reason.ranking import RuleRanker
 
@@ -70,6 +78,22 @@ def test_given_paths_are_weighed_and_no_others(tmp_path):
         PathMixture(paths={"unclee": [(parent, brother)]}).fit(kb)
     silent = PathMixture(targets=["uncle"], paths={"uncle": [(brother, brother)]}, constants=0).fit(kb)
     assert (silent.scores("uncle", np.arange(kb.n_entities)) <= 0).all()  # nobody is their own uncle, that is all
+
+
+def test_of_given_paths_the_best_are_weighed_and_those_of_one_relation():
+    kb = uncles()
+    parent, brother, likes, uncle = (2 * kb.predicate_index(name) for name in ("parent", "brother", "likes", "uncle"))
+    given = {"uncle": [(parent, brother), (likes, uncle), (likes,), (parent, parent), (uncle, brother + 1, brother)]}
+    for max_paths in (1, 9):
+        mixture = PathMixture(targets=["uncle"], paths=given, constants=0, max_paths=max_paths, min_support=2)
+        sampler = FactSampler(Graph(kb))
+        hidden = HiddenEdges(uncle, *sampler.graph.edges(uncle))
+        counted = count_paths(sampler.graph, hidden, given["uncle"])
+        fit = [row for row in np.argsort(-counted.support * counted.confidence) if counted.support[row] >= 2]
+        best = {given["uncle"][row] for row in fit[:max_paths]}
+        assert (parent, brother) in best
+        target = learn_target(mixture, sampler, uncle, None, given["uncle"])
+        assert set(target.table.paths) == {(), (likes,), *best}
 
 
 def test_it_goes_on_where_it_stopped(tmp_path):

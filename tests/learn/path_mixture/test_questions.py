@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_data import needs_data
 
+from rulewright import datasets
 from rulewright.data import KnowledgeBase
 from rulewright.engine.walks import Graph
 from rulewright.errors import DataError
@@ -84,6 +86,21 @@ def test_where_facts_are_alike_they_are_drawn_alike() -> None:
         each.draw(facts, 99, np.random.default_rng(7))[0].tolist() for each in (sampler, FactSampler(graph))
     )
     assert alike == plain == facts[0][np.sort(np.random.default_rng(7).permutation(800)[:99])].tolist()
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["umls", "kinship", "wn18rr"])
+def test_splits_drawn_at_random_change_nothing(name: str) -> None:
+    kb = datasets.load(name)
+    assert not FactSampler(Graph(kb), Graph(kb.splits["valid"])).is_matching
+
+
+@needs_data
+def test_what_a_benchmark_leaves_out_is_noticed() -> None:
+    kb = datasets.load("fb15k237")
+    sampler = FactSampler(Graph(kb), Graph(kb.splits["valid"]))
+    assert sampler.share == pytest.approx(0.3777, abs=1e-4)
+    assert (sampler.asked_share, sampler.linked_chance, sampler.other_chance) == (0.0, 0.0, 1.0)
 
 
 def test_where_no_fact_is_like_those_asked_for_some_are_drawn() -> None:

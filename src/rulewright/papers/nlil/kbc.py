@@ -28,7 +28,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         progress=progress,
     ).fit(kb)
     learned = time.process_time()
-    rows, by_split = rank_splits(completion, kb, settings.get("splits", ("valid", "test")), tell)
+    rows, by_split = rank_splits(completion, kb, ("valid", "test"), tell)
     return {
         "experiment": experiment.name,
         "title": experiment.title,
