@@ -21,14 +21,17 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     kb = datasets.load(str(settings["set"]))
     began = time.monotonic()
     progress = make_progress(tell, "relations")
+    learner = NLILLearner(levels=0, seed=seed, **settings["options"])
     completion = NLILCompletion(
-        learner=NLILLearner(levels=0, seed=seed, **settings["options"]),
+        learner=learner,
         mixture=PathMixture(seed=seed, **settings["weighing"]),
         folder=folder,
         progress=progress,
     ).fit(kb)
     learned = time.process_time()
-    rows, by_split = rank_splits(completion, kb, ("valid", "test"), tell)
+    ranked, by_split = rank_splits(completion, kb, ("valid", "test"), tell)
+    untrained = "" if learner.epochs else ", untrained"
+    rows = {f"{row}{untrained}": figures for row, figures in ranked.items()}
     return {
         "experiment": experiment.name,
         "title": experiment.title,
