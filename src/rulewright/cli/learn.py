@@ -192,6 +192,11 @@ def learn(
             rules = made.fit(kb).rules_
         if made.note_:
             warn(made.note_)
+        if isinstance(made, learners.LNNLearner):
+            crisp = {rule.head.predicate for rule in rules.rules}
+            for template in made.templates_.templates:
+                if template.head.predicate not in crisp:
+                    warn(f"weighted form: {template}")
     summary = f"{len(rules):,} rules from {kb.n_facts:,} facts"
     if top is not None:
         rules = rules.keep_top(top)

@@ -68,13 +68,17 @@ NEGATION = "template t(X) :- ?P(X), !?Q(X) where ?P in {a, b, c, d}, ?Q in {a, b
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_unary_target_is_learned_from_all_entities_of_its_type(seed):
+def test_a_unary_target_is_learned_from_all_entities_of_its_type_and_its_rule_has_the_negation(seed):
     kb = make_unary(seed)
     learner = rw.LNNLearner(NEGATION, epochs=60, rate=0.05).fit(kb)
     assert learner.trained_["t"].without_negatives == 0 and learner.trained_["t"].losses[0] > 0.5
     true = set(kb.tuples("t"))
     for fact in learner.predict([("t", f"p{index}") for index in range(60)]):
         assert (fact.value >= 0.5) == (fact.args in true)
+    (rule,) = learner.rules_.rules
+    assert rule.canonical() == rw.parse_rule("t(X) :- a(X), !c(X).").canonical()
+    assert rule.annotations["disagreement"] == 0 and learner.note_ == ""
+    assert rule.support == kb.count("t") and rule.annotations["body"] == kb.count("t")
 
 
 def test_no_negative_at_all_is_an_error_that_says_what_to_do():
@@ -111,3 +115,19 @@ def test_a_condition_on_the_first_argument_is_learned():
     (rule,) = rw.LNNLearner(template, corruption="closed", epochs=60, rate=0.05).fit(kb).rules_.rules
     assert rw.LNNLearner(template, epochs=60, rate=0.05).fit(declared).rules_.rules == (rule,)
     assert rule.canonical() == rw.parse_rule("uncle(X, Y) :- male(X), sibling(X, Z), parent(Z, Y).").canonical()
+
+
+def test_what_has_no_crisp_rule_is_said_with_the_way_out():
+    kb = make_unary(0)
+    learner = rw.LNNLearner(NEGATION, epochs=1).fit(kb)
+    assert not learner.rules_ and "the network of t holds no example true" in learner.note_
+    assert "templates_ has its weighted form" in learner.note_ and learner.templates_.templates
+    edges = [("r", f"x{index}", f"y{other}") for index in range(8) for other in range(index)]
+    facts = [*edges, *(("t", f"x{index}") for index in range(3, 8)), *(("a", f"x{index}") for index in range(8))]
+    counts = "template t(X) :- a(X), ?P(X, Y) where ?P in {r}. @{'P': {r: 0.2}}"
+    few = rw.LNNLearner(counts, epochs=1, rate=1e-9, connectives="product", reduction="sum")
+    few.fit(rw.KnowledgeBase.from_facts(facts))
+    assert "no crisp rules say what the network of t says: the nearest disagree on 28.6%" in few.note_
+    few.set_params(max_disagreement=0.5).fit(rw.KnowledgeBase.from_facts(facts))
+    (rule,) = few.rules_.rules
+    assert rule.annotations["disagreement"] == 0.286 and few.note_ == ""

@@ -24,7 +24,7 @@ from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.lnn.grounding import Columns, TemplateGrounding, ground
 from rulewright.learn.lnn.network import NETWORK_RULES, NetworkOptions, Reduction, TemplateNetwork
 from rulewright.learn.lnn.operators import LEAK, Form, Mixture
-from rulewright.learn.lnn.reading import write_crisp_rules, write_soft_templates
+from rulewright.learn.lnn.reading import MAX_DISAGREEMENT, write_soft_templates
 from rulewright.learn.lnn.template import find_roots, read_templates, rename_root, resolve
 from rulewright.learn.lnn.training import (
     Corruption,
@@ -96,15 +96,18 @@ class LNNLearner(Learner):
         epochs, patience, batch_size, rate, seed: of training (Adam). With a split ``valid`` the best epoch on it is
             kept, and training stops ``patience`` epochs after.
         inverses: for predicates those that hold the same facts with arguments swapped.
-        min_truth: how true a crisp rule must make its head to be among ``rules_``.
+        min_truth: the truth value from which on a fact counts as true where crisp rules are read.
+        max_disagreement: of the training facts that the network or its crisp rules hold true, the largest share that
+            only one of them may; above, a target has no rules in ``rules_``, and ``note_`` says so.
         processes: how many targets are trained at a time, each in a process of its own.
         time_limit: about how many seconds to learn for, the best epochs so far being kept; every target has its share.
         folder: keeps checkpoints; fitting again goes on where it stopped.
         memory_limit: of the database.
 
-    ``rules_`` has the crisp rules, with what was learned in ``@{…}``; ``templates_`` the templates with all that was
-    learned, which another learner takes up; ``trained_`` how training went; ``unseen_`` how many facts of the last
-    `predict` name entities that the facts do not have (their value is 0).
+    ``rules_`` has the crisp rules that hold the same training facts true as the network, with what was learned and
+    their ``disagreement`` in ``@{…}``; ``templates_`` the templates with all that was learned, which another learner
+    takes up; ``trained_`` how training went; ``unseen_`` how many facts of the last `predict` name entities that the
+    facts do not have (their value is 0).
 
     >>> from rulewright.data import KnowledgeBase
     >>> pairs = [(f"p{i}", f"q{i}", f"r{i}") for i in range(9)]
@@ -139,6 +142,7 @@ class LNNLearner(Learner):
         "batch_size": Whole(1),
         "rate": Real(0, above=True),
         "min_truth": SHARE,
+        "max_disagreement": SHARE,
         "processes": Whole(1),
         "time_limit": TIME_LIMIT,
         "memory_limit": MemoryLimit(),
@@ -170,6 +174,7 @@ class LNNLearner(Learner):
         rate: float = 0.02,
         inverses: Mapping[str, str] | None = None,
         min_truth: float = 0.5,
+        max_disagreement: float = MAX_DISAGREEMENT,
         processes: int = 1,
         time_limit: float | None = None,
         folder: str | os.PathLike[str] | None = None,
@@ -186,7 +191,8 @@ class LNNLearner(Learner):
         self.sparsity, self.hide = sparsity, hide
         self.epochs, self.patience = epochs, patience
         self.batch_size, self.rate = batch_size, rate
-        self.inverses, self.min_truth = inverses, min_truth
+        self.inverses = inverses
+        self.min_truth, self.max_disagreement = min_truth, max_disagreement
         self.processes, self.time_limit = processes, time_limit
         self.folder, self.memory_limit = folder, memory_limit
         self.seed, self.progress = seed, progress
@@ -206,7 +212,11 @@ class LNNLearner(Learner):
         self._check_before_fit(kb)
         jobs = [self._make_job(kb, target, templates, examples) for target, templates in self._tasks(kb, examples)]
         self.trained_ = {trained.target: trained for trained in self._train(jobs)}
-        self.note_ = self._describe_cuts([job.target for job in jobs])
+        notes = [
+            self._describe_cuts([job.target for job in jobs]),
+            *map(self._describe_reading, self.trained_.values()),
+        ]
+        self.note_ = "; ".join(filter(None, notes))
         jobs = [job for job in jobs if job.target in self.trained_]
         for trained in self.trained_.values():
             if trained.partly_hidden:
@@ -225,9 +235,7 @@ class LNNLearner(Learner):
                 for key, values in self.trained_[job.target].values.items():
                     network.operator(key).load_values(values)
                 self.networks_[job.target] = network
-                rules += [
-                    _count_rule(rule, kb, engine) for rule in write_crisp_rules(network, min_truth=self.min_truth)
-                ]
+                rules += [_count_rule(rule, kb, engine) for rule in self.trained_[job.target].reading.rules]
                 soft = write_soft_templates(network, job.templates)
                 learned += [statement for statement in soft if not isinstance(statement, WeightedFormula)]
         self.rules_ = RuleSet(rules)
@@ -329,6 +337,8 @@ class LNNLearner(Learner):
             NetworkOptions(**{field.name: getattr(self, field.name) for field in fields(NetworkOptions)}),
             TrainingOptions(**training),
             dict(self.inverses or {}),
+            self.min_truth,
+            self.max_disagreement,
             None if self.folder is None else os.fspath(self.folder),
             self.memory_limit,
         )
@@ -340,6 +350,26 @@ class LNNLearner(Learner):
         parts = [f"{list_names(cut)} had less training than asked for"] if cut else []
         parts += [f"{list_names(missing)} had none"] if missing else []
         return describe_time_limit(self.time_limit, " and ".join(parts))
+
+    def _describe_reading(self, trained: TrainedTemplate) -> str:
+        """Say where a target has no crisp rules, and which examples taught nothing."""
+        name, reading = quote(trained.target), trained.reading
+        notes = []
+        if trained.without_negatives:
+            notes.append(f"{trained.without_negatives:,} of {trained.examples:,} examples of {name} have no negative")
+        if reading.disagreement > self.max_disagreement:
+            notes.append(
+                f"no crisp rules say what the network of {name} says: the nearest disagree on "
+                f"{reading.disagreement:.1%} of the facts that either holds true, more than max_disagreement "
+                f"{self.max_disagreement:g}; "
+                "templates_ has its weighted form"
+            )
+        elif not reading.rules:
+            notes.append(
+                f"the network of {name} holds no example true: the truest has {reading.highest:.3g}, less than "
+                f"min_truth {self.min_truth:g}; templates_ has its weighted form, and more epochs may help"
+            )
+        return "; ".join(notes)
 
     def _train(self, jobs: Sequence[TemplateJob]) -> list[TrainedTemplate]:
         """Train all targets; those whose groundings took all their time are left out, unless they are all there are."""

@@ -109,19 +109,24 @@ class TemplateNetwork(nn.Module):
     def forward(self, grounding: TemplateGrounding) -> Tensor:
         """Compute the truth values of the target's facts."""
         arguments = tuple(range(len(self.program.types[self.program.root])))
-        return _Flow(self, grounding).facts(self.program.root, arguments)
+        return TruthFlow(self, grounding).facts(self.program.root, arguments)
 
 
-class _Flow:
-    """One pass; each node is computed once, or twice where it is looked up with and without the predicted fact."""
+class TruthFlow:
+    """One pass; each node is computed once, or twice where it is looked up with and without the predicted fact.
+
+    ``rows`` has the truth values of the rows of every frame that was computed.
+    """
 
     def __init__(self, network: TemplateNetwork, grounding: TemplateGrounding) -> None:
         self.network, self.grounding = network, grounding
         self.nodes = grounding.program.nodes
         self._facts: dict[tuple[str, HiddenColumns | None], Tensor] = {}
         self._totals: dict[tuple[str, HiddenColumns | None], Tensor] = {}
+        self.rows: dict[tuple[str, HiddenColumns | None], Tensor] = {}
 
     def facts(self, name: str, hidden: HiddenColumns | None) -> Tensor:
+        """Return the truth values of a node's facts; ``hidden`` are its columns with the predicted fact's arguments."""
         constants = self.grounding.constants
         if (name, hidden) in constants:
             return constants[name, hidden]
@@ -195,6 +200,7 @@ class _Flow:
             return values
 
         values, empty = value(frame.expression), torch.zeros(ground.size, dtype=torch.float64)
+        self.rows[frame.name, hidden] = values
         if self.network.options.reduction == "sum":
             return empty.index_add(0, ground.facts, values)
         return empty.scatter_reduce(0, ground.facts, values, "amax", include_self=False)

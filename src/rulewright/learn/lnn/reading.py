@@ -4,69 +4,110 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, product
 
-import torch
+from torch import Tensor
 
 from rulewright.errors import DataError
+from rulewright.learn.lnn.crisp import CrispReader, HeadReading
+from rulewright.learn.lnn.grounding import TemplateGrounding
 from rulewright.learn.lnn.network import TemplateNetwork
-from rulewright.learn.lnn.template import Check, Expression, Flip, Frame, HeadNode, Leaf, Look, Neuron
+from rulewright.learn.lnn.template import Neuron
 from rulewright.logic import (
     Annotations,
     Atom,
     Formula,
-    Membership,
-    Not,
     Rule,
     RuleSet,
-    Term,
     Variable,
     WeightedFormula,
     substitute,
     variables,
 )
 
-MAX_READINGS = 50
-"""How many readings of a part of a template are followed."""
+MAX_DISAGREEMENT = 0.1
+"""By how much crisp rules may disagree with the network, unless told otherwise."""
 
 _SHOWN = 0.01  # weights below this share of a leaf's largest are not printed with a rule
+_DIGITS = 3  # of numbers in rules; templates carry all there are, for another learner to take up
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A conjunction of literals that makes a part of a template true, and how true it makes it."""
+class CrispReading:
+    """The crisp rules of a target, none where they would say something else than the network.
 
-    body: tuple[Formula, ...]
-    value: float
-
-
-def write_crisp_rules(network: TemplateNetwork, *, min_truth: float = 0.5) -> list[Rule]:
-    """Return the rules that make the target at least so true by themselves, the truest first.
-
-    Each choice of predicates and of an alternative is a rule; its confidence is the truth value that the network gives
-    to the head when the body holds and nothing else does. Where none reaches ``min_truth`` the best one is returned.
+    ``disagreement`` is, of the training facts that the network or the rules hold true, the share that only one of them
+    does; ``highest`` the truth value of the truest training fact.
     """
-    reader = _TemplateReader(network)
-    program = network.program
+
+    rules: tuple[Rule, ...]
+    disagreement: float
+    highest: float
+
+
+def write_crisp_rules(
+    network: TemplateNetwork,
+    grounding: TemplateGrounding,
+    *,
+    facts: Tensor | None = None,
+    min_truth: float = 0.5,
+    max_disagreement: float = MAX_DISAGREEMENT,
+) -> CrispReading:
+    """Return rules that give the facts to which the network gives a truth value of ``min_truth`` or more.
+
+    ``facts`` are the positions of the facts to agree on, as `TemplateGrounding.find` has them; None is all of the
+    grounding. A rule's confidence is the truth value that the network gives to the head when just the body holds. Rules
+    that disagree with the network by more than ``max_disagreement`` are not given.
+
+    >>> from rulewright.data import KnowledgeBase
+    >>> from rulewright.learn.lnn.grounding import ground
+    >>> from rulewright.learn.lnn.network import NetworkOptions
+    >>> from rulewright.learn.lnn.template import resolve
+    >>> kb = KnowledgeBase.from_facts([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("c", "y")])
+    >>> program = resolve("template t(X) :- ?P(X), !?Q(X) where ?P in {a}, ?Q in {b, c}.", kb)
+    >>> network = TemplateNetwork(program, NetworkOptions(alpha=0.8)).eval()
+    >>> network.operator("0_P").load_values([1.0, 1.0])
+    >>> network.operator("0_Q").load_values([1.0, 0.1, 0.45])
+    >>> network.operator("0_and").load_values([2.2, 2.5, 4.5])
+    >>> reading = write_crisp_rules(network, ground(program, kb))
+    >>> print(reading.rules[0].canonical(), reading.disagreement)
+    t(X0) :- a(X0), !c(X0). 0.0
+    """
+    training = network.training
+    network.eval()
+    program, reader = network.program, CrispReader(network, grounding)
     root = program.nodes[program.root]
-    head = Atom(program.target, root.columns)
-    readings = reader.readings(program.root)
-    chosen = [reading for reading in readings if reading.value >= min_truth] or readings[:1]
-    distinct: dict[Rule, Rule] = {}
-    learned = _parameters(network, min_share=_SHOWN)
-    for reading in chosen:
-        if reading.value > 0:
-            rule = Rule(*_rename_variables(head, reading.body), min(1.0, round(reading.value, 6)), Annotations(learned))
-            distinct.setdefault(rule.canonical(), rule)
-    rules = list(distinct.values())
-    for name in reader.needed:
-        node = program.nodes[f"head {name}"]
-        for reading in reader.readings(node.name):
-            if reading.value >= min_truth:
-                rules.append(
-                    Rule(*_rename_variables(Atom(name, node.columns), reading.body), min(1.0, round(reading.value, 6)))
-                )
-    return rules
+    positions = None if facts is None else facts.numpy()
+    found = reader.read(program.root, tuple(range(len(root.columns))), facts=positions, min_truth=min_truth)
+    network.train(training)
+    rules: dict[Rule, Rule] = {}
+    if found.disagreement <= max_disagreement:
+        learned = _parameters(network, min_share=_SHOWN, digits=_DIGITS)
+        _add_rules(rules, program.target, root.columns, found, learned)
+        open_heads = list(found.negated_heads())
+        for name, hidden in open_heads:
+            below = reader.read(name, hidden)
+            if name not in {known for known, _ in open_heads[: open_heads.index((name, hidden))]}:
+                _add_rules(rules, name.removeprefix("head "), program.nodes[name].columns, below, {})
+                open_heads += [head for head in below.negated_heads() if head not in open_heads]
+    return CrispReading(tuple(rules.values()), found.disagreement, found.highest)
+
+
+def _add_rules(
+    rules: dict[Rule, Rule],
+    name: str,
+    columns: Sequence[Variable],
+    reading: HeadReading,
+    learned: Mapping[str, object],
+) -> None:
+    """Write the rules of a head, of those that differ in names only the first."""
+    annotations = Annotations({**learned, "disagreement": _round(reading.disagreement)})
+    for body, value in reading.bodies():
+        rule = Rule(*_rename_variables(Atom(name, tuple(columns)), body), min(1.0, _round(value)), annotations)
+        rules.setdefault(rule.canonical(), rule)
+
+
+def _round(value: float, digits: int = _DIGITS) -> float:
+    return float(f"{value:.{digits}g}")
 
 
 def write_soft_templates(network: TemplateNetwork, templates: RuleSet) -> RuleSet:
@@ -98,24 +139,24 @@ def load_parameters(network: TemplateNetwork, templates: RuleSet) -> None:
             network.operator(key).load_values([float(value) for value in given])
 
 
-def _parameters(network: TemplateNetwork, *, min_share: float) -> dict[str, object]:
+def _parameters(network: TemplateNetwork, *, min_share: float, digits: int) -> dict[str, object]:
     neurons = network.program.neurons
     several = len({neuron.statement for neuron in neurons.values()}) > 1
     parameters: dict[str, object] = {}
     for key, neuron in neurons.items():
         if network.operator(key).values():
             label = f"{neuron.label}_{neuron.statement + 1}" if several else neuron.label
-            parameters[label] = _values(network, key, neuron, min_share)
+            parameters[label] = _values(network, key, neuron, min_share, digits)
     return parameters
 
 
-def _values(network: TemplateNetwork, key: str, neuron: Neuron, min_share: float, digits: int = 6) -> object:
+def _values(network: TemplateNetwork, key: str, neuron: Neuron, min_share: float, digits: int) -> object:
     values = network.operator(key).values()
     if neuron.operation != "pred":
-        return [round(value, digits) for value in values]
+        return [_round(value, digits) for value in values]
     largest = max(values[1:])
     named = zip(neuron.inputs, values[1:], strict=True)
-    return {name: round(weight, digits) for name, weight in named if weight >= min_share * largest}
+    return {name: _round(weight, digits) for name, weight in named if weight >= min_share * largest}
 
 
 def _rename_variables(head: Atom, body: Iterable[Formula]) -> tuple[Atom, tuple[Formula, ...]]:
@@ -125,108 +166,3 @@ def _rename_variables(head: Atom, body: Iterable[Formula]) -> tuple[Atom, tuple[
     new_names = [*"XYZUVW", *(f"X{position}" for position in range(len(old_names)))]
     renaming = {old: Variable(new) for old, new in zip(old_names, new_names, strict=False)}
     return substitute(head, renaming), tuple(substitute(part, renaming) for part in parts)
-
-
-class _TemplateReader:
-    def __init__(self, network: TemplateNetwork) -> None:
-        self.network, self.nodes = network, network.program.nodes
-        self.needed: dict[str, None] = {}
-        self._known: dict[str, list[Reading]] = {}
-        self._fresh = count()
-
-    def readings(self, name: str) -> list[Reading]:
-        if name not in self._known:
-            node = self.nodes[name]
-            if isinstance(node, Leaf):
-                readings = self._read_leaf(node)
-            elif isinstance(node, Frame):
-                readings = self._read_expression(node.expression)
-            else:
-                readings = self._read_head(node)
-            self._known[name] = _best(readings)
-        return self._known[name]
-
-    def _read_leaf(self, leaf: Leaf) -> list[Reading]:
-        readings = []
-        for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
-            if not derived:
-                unit = leaf.unit if isinstance(leaf.unit, Membership) else Atom(member, leaf.unit.args)
-                readings.append(Reading((unit,), self._run_alone(leaf.operator, len(leaf.members), position, 1.0)))
-                continue
-            called = dict(zip(self.nodes[member].columns, leaf.unit.args, strict=True))
-            for inner in self.readings(member):
-                value = self._run_alone(leaf.operator, len(leaf.members), position, inner.value)
-                readings.append(Reading(self._call(inner.body, called), value))
-        return readings
-
-    def _call(self, body: Sequence[Formula], given: Mapping[Variable, Term]) -> tuple[Formula, ...]:
-        """Put terms for a body's outer variables, and variables that nothing else has for its own."""
-        own = dict.fromkeys(variable for part in body for variable in variables(part) if variable not in given)
-        renaming = {**given, **{old: Variable(f"_R{next(self._fresh)}") for old in own}}
-        return tuple(substitute(part, renaming) for part in body)
-
-    def _run(self, key: str | None, inputs: Sequence[float]) -> float:
-        """Return what an operator makes of its inputs; without one there is one input, or none."""
-        if key is None:
-            return inputs[0] if inputs else 1.0
-        operator = self.network.operator(key)
-        training = operator.training
-        operator.eval()
-        with torch.no_grad():
-            value = float(operator(torch.tensor(inputs, dtype=torch.float64)))
-        operator.train(training)
-        return value
-
-    def _run_alone(self, key: str | None, arity: int, position: int, value: float) -> float:
-        """Return what an operator makes of one input where all others are false."""
-        return self._run(key, [value * (other == position) for other in range(arity)])
-
-    def _read_expression(self, expression: Expression) -> list[Reading]:
-        match expression:
-            case Look(node):
-                return self.readings(node)
-            case Check(comparison):
-                return [Reading((comparison,), 1.0)]
-            case Flip(part):
-                return [self._read_negation(part)]
-        parts = [_best(self._read_expression(part)) for part in expression.parts]
-        if expression.connective == "or":
-            return [
-                Reading(reading.body, self._run_alone(expression.operator, len(parts), position, reading.value))
-                for position, readings in enumerate(parts)
-                for reading in readings
-            ]
-        joined = []
-        for choice in product(*parts):
-            body = tuple(part for reading in choice for part in reading.body)
-            value = self._run(expression.operator, [reading.value for reading in choice])
-            joined.append(Reading((*body, *expression.checks), value))
-        return joined
-
-    def _read_negation(self, part: Expression) -> Reading:
-        """Read a negated leaf: none of the predicates that it mostly is may hold."""
-        assert isinstance(part, Look)
-        leaf = self.nodes[part.node]
-        assert isinstance(leaf, Leaf)
-        body: list[Formula] = []
-        for position, (member, derived) in enumerate(zip(leaf.members, leaf.derived, strict=True)):
-            if self._run_alone(leaf.operator, len(leaf.members), position, 1.0) < 0.5:
-                continue
-            name = member.removeprefix("head ") if derived else member
-            if derived:
-                self.needed[name] = None
-            body.append(Not(leaf.unit if isinstance(leaf.unit, Membership) else Atom(name, leaf.unit.args)))
-        return Reading(tuple(body), 1.0)
-
-    def _read_head(self, head: HeadNode) -> list[Reading]:
-        readings = []
-        for position, name in enumerate(head.clauses):
-            renaming = dict(zip(self.nodes[name].columns, head.columns, strict=True))
-            for reading in self.readings(name):
-                value = self._run_alone(head.operator, len(head.clauses), position, reading.value)
-                readings.append(Reading(self._call(reading.body, renaming), value))
-        return readings
-
-
-def _best(readings: list[Reading]) -> list[Reading]:
-    return sorted(readings, key=lambda reading: -reading.value)[:MAX_READINGS]

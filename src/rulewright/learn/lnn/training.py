@@ -19,7 +19,7 @@ from rulewright.errors import DataError
 from rulewright.interrupts import TimeBudget, time_limit
 from rulewright.learn.lnn.grounding import Columns, distinct_rows, find_rows, ground
 from rulewright.learn.lnn.network import NetworkOptions, TemplateNetwork
-from rulewright.learn.lnn.reading import load_parameters
+from rulewright.learn.lnn.reading import MAX_DISAGREEMENT, CrispReading, load_parameters, write_crisp_rules
 from rulewright.learn.lnn.template import resolve
 from rulewright.logic import NUMBER_TYPE, RuleSet
 from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingSettings
@@ -171,16 +171,19 @@ class TemplateJob:
     network: NetworkOptions
     training: TrainingOptions
     inverses: Mapping[str, str]
+    min_truth: float = 0.5
+    max_disagreement: float = MAX_DISAGREEMENT
     folder: str | None = None
     memory_limit: int | str | None = None
 
 
 @dataclass(frozen=True)
 class TrainedTemplate:
-    """What training one target gave: the operators' values, and how it went."""
+    """What training one target gave: the operators' values, their crisp reading, and how it went."""
 
     target: str
     values: Mapping[str, tuple[float, ...]]
+    reading: CrispReading
     losses: tuple[float, ...]
     scores: tuple[float, ...]
     best_epoch: int
@@ -240,6 +243,13 @@ def train(job: TemplateJob, progress: Progress | None = None, seconds: float | N
     return TrainedTemplate(
         job.target,
         {key: network.operator(key).values() for key in network.operators},
+        write_crisp_rules(
+            network,
+            batches.grounding,
+            facts=batches.rows[0],
+            min_truth=job.min_truth,
+            max_disagreement=job.max_disagreement,
+        ),
         tuple(float(epoch.losses["loss"]) for epoch in result.history),
         tuple(float(epoch.score or 0.0) for epoch in result.history),
         result.best_epoch,

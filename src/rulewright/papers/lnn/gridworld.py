@@ -229,7 +229,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
             "share_of_ideal_after_20": curve[20] / ideal,
             "share_if_half_true_after_20": test.reward(values[20], fires=0.5) / ideal,
             "curve": [[point, value] for point, value in curve.items()],
-            "rules": [str(rule) for way in DIRECTIONS for rule in write_crisp_rules(policies[name].network(way))],
+            "rules": _read_rules(policies[name], train),
             "seconds": round(time.monotonic() - began, 1),
         }
         tell(f"{name}: {curve[20]:.3f} after 20 grids, {100 * curve[20] / ideal:.1f} % of the ideal rule's")
@@ -250,6 +250,13 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
         ],
         "pictures": pictures,
     }
+
+
+def _read_rules(policy: MovePolicy, grids: GridWorlds) -> list[str]:
+    """Return the crisp rules of all moves, as they hold on grids."""
+    groundings = SeenGrids(policy, grids).groundings
+    readings = [write_crisp_rules(policy.network(way), groundings[way]) for way in DIRECTIONS]
+    return [str(rule) for reading in readings for rule in reading.rules]
 
 
 def _draw(
