@@ -78,6 +78,11 @@ def test_templates_are_filled(tmp_path):
     found = CliRunner().invoke(app, ["learn", place, "--learner", "lnn", "--templates", shape, "-o", "-"])
     assert found.exit_code == 0, found.output
     assert "grandchild(X, Y) :- child(X, Z), child(Z, Y)." in found.stdout
+    (tmp_path / "other.rules").write_text(template.replace("?P in {child}", "?P in {grandchild}"))
+    nothing = ["learn", place, "--learner", "lnn", "--templates", str(tmp_path / "other.rules")]
+    weighted = CliRunner().invoke(app, nothing)
+    assert weighted.exit_code == 0 and "holds no example true" in weighted.stderr
+    assert "weighted form: template grandchild(X, Z)" in weighted.stderr
     refused = CliRunner().invoke(app, ["learn", place, "--templates", shape])
     assert refused.exit_code == 2 and "for --learner lnn" in refused.output
 

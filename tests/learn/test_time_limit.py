@@ -76,7 +76,7 @@ def test_lnn_keeps_the_best_epoch_so_far(family):
     assert time.monotonic() - began < 4 + PATIENCE
     assert learner.note_.startswith("stopped by the time limit of 4 s: grandparent_of had less training")
     assert learner.trained_["grandparent_of"].is_cut
-    assert rw.LNNLearner(TEMPLATE, epochs=1).fit(family).note_ == ""
+    assert "time limit" not in rw.LNNLearner(TEMPLATE, epochs=1).fit(family).note_
 
 
 def test_lnn_whose_groundings_take_all_the_time_says_so(family):

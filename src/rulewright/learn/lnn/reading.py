@@ -28,7 +28,8 @@ MAX_DISAGREEMENT = 0.1
 """By how much crisp rules may disagree with the network, unless told otherwise."""
 
 _SHOWN = 0.01  # weights below this share of a leaf's largest are not printed with a rule
-_DIGITS = 3  # of numbers in rules; templates carry all there are, for another learner to take up
+_DIGITS = 3  # of numbers in rules
+_EXACT_DIGITS = 17  # of those in templates, which another learner takes up as they are
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def write_soft_templates(network: TemplateNetwork, templates: RuleSet) -> RuleSe
     learned = []
     for position, statement in enumerate(templates):
         values = {
-            neuron.label: _values(network, key, neuron, 0.0, digits=12)
+            neuron.label: _values(network, key, neuron, 0.0, digits=_EXACT_DIGITS)
             for key, neuron in network.program.neurons.items()
             if neuron.statement == position and network.operator(key).values()
         }
