@@ -260,7 +260,7 @@ class Unfolding:
 
 
 @dataclass
-class _Pattern:
+class _BestRows:
     """The best row of each of some facts, all the way down: which members hold in each slot, and which checks.
 
     ``soft`` has the truth values of members that are negated heads. Where a frame has no row for a fact it is absent.
@@ -306,7 +306,7 @@ class CrispReader:
         unfolding = Unfolding(self.network, name, hidden)
         values = self.flow.facts(name, hidden).numpy()
         among = np.arange(len(values)) if facts is None else np.unique(facts[facts >= 0])
-        is_true = values[among] >= min_truth - _EXACT
+        is_true = values[among] >= max(min_truth, _EXACT) - _EXACT / 2
         candidates = self._find_implicants(unfolding, among[is_true], min_truth)
 
         def cover(kept: Kept) -> Bits:
@@ -345,15 +345,17 @@ class CrispReader:
         found: dict[Kept, float] = {}
         weight: dict[Kept, int] = {}
         for row, value, number in zip(kept, values.tolist(), frequency[most].tolist(), strict=True):
+            if value < _EXACT:  # only the sum over rows is true
+                continue
             implicant = frozenset(np.flatnonzero(row).tolist())
             found[implicant] = value
             weight[implicant] = weight.get(implicant, 0) + number
         ranked = sorted(found, key=lambda implicant: (-weight[implicant], len(implicant), sorted(implicant)))
         return {implicant: found[implicant] for implicant in ranked[:MAX_CANDIDATES]}
 
-    def _describe(self, unfolding: Unfolding, facts: Ids) -> _Pattern:
+    def _describe(self, unfolding: Unfolding, facts: Ids) -> _BestRows:
         """Follow facts down to the rows and members that they are true by."""
-        pattern = _Pattern(len(facts), {}, {}, {}, {})
+        pattern = _BestRows(len(facts), {}, {}, {}, {})
 
         def describe_head(head: UnfoldedHead, facts: Ids) -> None:
             for clause, index in zip(head.clauses, self.grounding.heads[head.head.name], strict=True):
@@ -400,14 +402,14 @@ class CrispReader:
         return pattern
 
     def _shrink(
-        self, unfolding: Unfolding, pattern: _Pattern, min_truth: float
+        self, unfolding: Unfolding, pattern: _BestRows, min_truth: float
     ) -> tuple[Bits, npt.NDArray[np.float64]]:
         """Leave out literals of each pattern as long as the rest is true enough; return what is kept, and its value."""
         kept = np.ones((pattern.size, len(unfolding.weights)), dtype=bool)
         for slot in unfolding.slots:
             holds = pattern.holds[slot.index]
             kept[:, slot.literals.start : slot.literals.stop] = ~holds if slot.negated else holds
-        least = np.minimum(self._run(unfolding, pattern, kept), min_truth) - _EXACT
+        least = np.minimum(self._run(unfolding, pattern, kept), min_truth) - _EXACT / 2
 
         def leave_out(literals: Iterable[int], but: Ids | None = None) -> None:
             trial = kept.copy()
@@ -429,7 +431,7 @@ class CrispReader:
                 leave_out([literal])
         return kept, self._run(unfolding, pattern, kept)
 
-    def _run(self, unfolding: Unfolding, pattern: _Pattern, kept: Bits) -> npt.NDArray[np.float64]:
+    def _run(self, unfolding: Unfolding, pattern: _BestRows, kept: Bits) -> npt.NDArray[np.float64]:
         """Return how true each pattern is where only the literals hold that are kept."""
         keeps = torch.from_numpy(kept.astype(np.float64))
 
