@@ -306,7 +306,8 @@ class CrispReader:
         unfolding = Unfolding(self.network, name, hidden)
         values = self.flow.facts(name, hidden).numpy()
         among = np.arange(len(values)) if facts is None else np.unique(facts[facts >= 0])
-        is_true = values[among] >= max(min_truth, _EXACT) - _EXACT / 2
+        min_truth = max(min_truth, _EXACT)  # what is false is never true enough
+        is_true = values[among] >= min_truth - _EXACT / 2
         candidates = self._find_implicants(unfolding, among[is_true], min_truth)
 
         def cover(kept: Kept) -> Bits:
