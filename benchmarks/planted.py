@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,6 +57,9 @@ class Size:
     groundings: int
 
 
+MANY = 1000
+"""Rounds of drawing that only the limit ends."""
+
 FULL, QUICK = Size(1000, 12, 60), Size(120, 6, 15)
 
 
@@ -75,22 +79,17 @@ def make_lnn(kb: KnowledgeBase, seed: int, limit: float) -> Learner:
     return LNNLearner(template, seed=seed, time_limit=limit)
 
 
-def make_nlil(kb: KnowledgeBase, seed: int, limit: float, *, epochs: int = 30) -> Learner:
+def make_nlil(kb: KnowledgeBase, seed: int, limit: float, *, epochs: int = 30, rounds: int = 3) -> Learner:
     """Return NLIL with paths of three steps, twice combined, and complements."""
-    return NLILLearner(
-        targets=[TARGET], steps=3, levels=2, negation=True, epochs=epochs, seed=seed, time_limit=limit, rounds=3
-    )
-
-
-def make_untrained(kb: KnowledgeBase, seed: int, limit: float) -> Learner:
-    """Return the same, drawing rules without training."""
-    return make_nlil(kb, seed, limit, epochs=0)
+    options = {"epochs": epochs, "rounds": rounds, "seed": seed, "time_limit": limit}
+    return NLILLearner(targets=[TARGET], steps=3, levels=2, negation=True, **options)  # type: ignore[arg-type]
 
 
 LEARNERS: Mapping[str, Callable[[KnowledgeBase, int, float], Learner]] = {
     "RuleMiner": make_miner,
     "LNNLearner": make_lnn,
-    "NLIL untrained": make_untrained,
+    "NLIL untrained": partial(make_nlil, epochs=0, rounds=MANY),
+    "NLIL untrained, as many draws": partial(make_nlil, epochs=0),
     "NLIL trained": make_nlil,
 }
 
@@ -254,7 +253,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=[*get_args(Shape)], choices=[*get_args(Shape)])
     parser.add_argument("--learners", nargs="+", default=[*LEARNERS], choices=[*LEARNERS])
     parser.add_argument("--degrees", default="uniform", choices=[*get_args(Degrees)])
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds of CPU time that one run may learn for")
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds of CPU time that one run may learn for")
     parser.add_argument("--checkpoints", type=Path, default=Path("build/planted"))
     parser.add_argument("--save", help="where to write the tables as JSON")
     parser.add_argument("--quick", action="store_true", help="small graphs, to see that everything runs")
@@ -268,7 +267,7 @@ def main() -> None:
         for learner_name in options.learners:
             found = []
             for seed in range(options.seeds):
-                stem = "_".join([shape, options.degrees, learner_name.replace(" ", "_"), str(seed)])
+                stem = "_".join([shape, options.degrees, learner_name.replace(",", "").replace(" ", "_"), str(seed)])
                 arguments = (shape, options.degrees, learner_name, seed, size, options.limit)
                 found.append(run_apart(options.checkpoints / f"{stem}.json", arguments, 20 * options.limit + 60))
             rows.append(summarise(learner_name, found))

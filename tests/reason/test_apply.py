@@ -241,6 +241,15 @@ def test_what_a_further_round_would_add_is_told(seed, how):
     assert once.complete == (not expected)
 
 
+def test_what_rests_on_the_absence_of_what_others_give_is_told():
+    kb = KnowledgeBase.from_facts([("a", "x"), ("a", "y"), ("p", "x", "z")])
+    rules = parse_rules("has_p(X) :- p(X, Y). t(X) :- a(X), !has_p(X).")
+    once, whole = apply(rules, kb), apply(rules, kb, max_rounds=None)
+    assert {str(fact) for fact in once} == {"has_p(x)", "t(x)", "t(y)"}
+    assert "some ask for the absence of what others give: max_rounds=None" in once.note and not once.complete
+    assert {str(fact) for fact in whole} == {"has_p(x)", "t(y)"} and not whole.note
+
+
 def test_a_cut_in_a_later_round_is_said_to_give_lower_bounds():
     kb = KnowledgeBase.from_triples([(f"n{i}", "e", f"n{i + 1}") for i in range(30)])
     rules = parse_rules("p(X, Y) :- e(X, Y). 0.9 :: p(X, Z) :- p(X, Y), e(Y, Z).")

@@ -487,7 +487,12 @@ def _describe_next_round(chaining: ForwardChaining, engine: Engine) -> str:
     unknown = "every rule was applied once; a further round may give more"
     if not chaining.changed:
         return ""
-    if chaining.rests_on_absence or (chaining.aggregation == "noisy-or" and chaining.min_score):
+    if chaining.rests_on_absence:
+        return (
+            "every rule was applied once, to the known facts, and some ask for the absence of what others give: "
+            "max_rounds=None applies these after the others, which may take facts away and give more"
+        )
+    if chaining.aggregation == "noisy-or" and chaining.min_score:
         return unknown
     new = better = 0
     at_least = ""
