@@ -366,15 +366,13 @@ def _find_worlds(job: TemplateJob) -> npt.NDArray[np.int32] | None:
 
 def _describe_no_negatives(job: TemplateJob, positions: Sequence[int]) -> str:
     """Say that nothing false is known of a target, and what to do about it."""
-    shown = " and ".join(str(position + 1) for position in positions)
-    changed = f"argument {shown} changed" if len(job.types) > 1 else "another argument"
-    if job.training.corruption == "examples":
-        others, way_out = f"{changed} to one of another example", "set corruption='type' for all entities of the type, "
-    else:
-        others, way_out = f"{changed} to another entity of its type", ""
+    by_examples = job.training.corruption == "examples"
+    shown = " or ".join(str(position + 1) for position in positions)
+    others = "one of another example" if by_examples else "another entity of its type"
+    way_out = "set corruption='type' for all entities of the type, " if by_examples else ""
     return (
-        f"{job.target} has {len(job.positives[0]):,} positive examples and no negative one: each of them with {others} "
-        f"is a known fact too, and no fact of {job.target} is observed to be false; {way_out}"
+        f"{job.target} has {len(job.positives[0]):,} positive examples and no negative one: with argument {shown} "
+        f"changed to {others} each is a known fact too, and no fact of {job.target} is observed to be false; {way_out}"
         f"give false facts (!{job.target}(…). in a .facts file, truth=False in Python) or learn another target"
     )
 
