@@ -21,15 +21,66 @@ class Naive:
         self.given: dict[tuple, dict[int, float]] = {}
         self.first: dict[tuple, int] = {}
         self.rounds = 0
-        levels = [list(range(len(rules)))] if max_rounds == 1 else stratified(rules)
-        for level in levels:
-            if not self._settle(level, max_rounds):
-                break
+        if max_rounds == 1:
+            self._apply_once(kb)
+        else:
+            for level in stratified(rules):
+                if not self._settle(level, max_rounds):
+                    break
         self.facts = {
             key: (score, set(self.given[key]), self.first[key])
             for key, score in self.scores.items()
             if score >= min_score
         }
+
+    def _apply_once(self, kb) -> None:
+        """Apply each rule to the known facts; what must be absent is so from what other rules conclude too.
+
+        Where it rests on the head itself, there is no order of the rules, and it must be absent from the known facts.
+        """
+        known, done = Oracle(kb), set()
+        bodies = [(rule.head, body, number) for number, rule in enumerate(self.rules) for body in rule.alternatives()]
+
+        def rests_on(name) -> set:
+            names, size = {name}, 0
+            while size < len(names):
+                size = len(names)
+                for head, body, _ in bodies:
+                    if head.predicate in names:
+                        names |= {each.unit.predicate for each in body if not isinstance(each.unit, Comparison)}
+            return names
+
+        def conclude(name) -> None:
+            if name in done:
+                return
+            done.add(name)
+            found: dict[tuple, dict[int, float]] = {}
+            for head, body, number in bodies:
+                if head.predicate != name:
+                    continue
+                settled = []
+                for each in body:
+                    is_absent = not each.positive and not isinstance(each.unit, Comparison)
+                    if is_absent and name not in rests_on(each.unit.predicate):
+                        conclude(each.unit.predicate)
+                        settled.append(each)
+                for assignment in known.groundings(body):
+                    key = self._key(head, assignment)
+                    confidence = self.rules[number].confidence
+                    if self._known(key) or not all(self.oracle._holds(each, assignment, {}) for each in settled):
+                        continue
+                    if self.how == "noisy-or" or confidence >= self.min_score:
+                        found.setdefault(key, {})[number] = confidence
+            for key, by_rule in found.items():
+                doubt = prod(1 - each for each in by_rule.values())
+                score = 1 - doubt if self.how == "noisy-or" else max(by_rule.values())
+                if score >= self.min_score:
+                    self.scores[key], self.given[key], self.first[key] = score, by_rule, 1
+                    self.oracle.true[name].add(tuple(key[1:]))
+
+        for head, _, _ in bodies:
+            conclude(head.predicate)
+        self.rounds = int(bool(self.scores))
 
     def _settle(self, numbers, max_rounds) -> bool:
         while True:
@@ -54,8 +105,6 @@ class Naive:
             for name, *args in found:
                 self.oracle.true[name].add(tuple(args))
             if not better:
-                break
-            if max_rounds == 1:
                 break
         if self.how == "noisy-or":
             for key, score in self.scores.items():

@@ -349,3 +349,12 @@ def test_reasons_against_are_shown_with_what_they_take_away():
         ["p(a, b)"],
         ["q(a, b)"],
     ]
+
+
+def test_what_must_be_absent_and_only_rules_conclude_is_found_first() -> None:
+    rules = parse_rules("has_b(X) :- b(X, Y). 0.9 :: t(X) :- a(X), !has_b(X). 0.5 :: s(X, Y) :- e(X, Y), !has_b(Y).")
+    facts = [("a", "x"), ("a", "y"), ("b", "x", "z"), ("e", "z", "x"), ("e", "z", "y")]
+    kb = KnowledgeBase.from_facts(facts)
+    assert [answer.entity for answer in rank(rules, kb, "t(X)")] == ["y"]
+    assert [answer.entity for answer in rank(rules, kb, "s(z, X)")] == ["y"]
+    assert [fact.args for fact in apply(rules, kb) if fact.predicate == "t"] == [("y",)]

@@ -79,6 +79,8 @@ def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, circular: b
     """Count how often a rule's body holds and its head with it, and show some cases of each.
 
     A grounding whose body uses the very fact of the head is circular: it shows nothing, and counts only if asked for.
+    What a rule asks to be absent is absent from ``kb``; where other rules conclude it, as auxiliary rules do, they come
+    first: ``explain_counts(rule, apply(auxiliary, kb).completed)``.
 
     >>> from rulewright.logic import parse_rule
     >>> pairs = [("ann", "al"), ("al", "ann"), ("bo", "cy")]

@@ -9,7 +9,7 @@ import numpy as np
 
 from rulewright.checks import SHARE, Progress, Real, Whole, check_parameter
 from rulewright.data import KnowledgeBase, signature
-from rulewright.engine.batches import RuleBatch, batch_derivations
+from rulewright.engine.batches import Derivation, RuleBatch, batch_derivations
 from rulewright.engine.sql import (
     Column,
     Join,
@@ -86,7 +86,7 @@ class ForwardChaining:
         self.changed: set[str] = set()
         kb, derivations = program.kb, program.derivations
         self._once = max_rounds == 1
-        strata = [[*range(len(derivations))]] if self._once else find_strata(derivations)
+        strata = find_strata(derivations, circles=self._once)
         best_first = [sorted(stratum, key=lambda index: -derivations[index].confidence) for stratum in strata]
         self._strata = [
             batch_derivations([(index, derivations[index]) for index in stratum], kb) for stratum in best_first
@@ -101,6 +101,7 @@ class ForwardChaining:
         )
         chains = len(self._strata) > 1 or bool(premises & derived) or self.rests_on_absence
         self._keeps_facts = bool(program.constraints) or chains
+        self.may_go_on = bool(premises & derived) or has_circle(derivations, strata)
         self._heads = sorted({batch.head_signature(kb) for batch in batches})
         for batch in batches:
             engine.put(batch.name, batch.columns)
@@ -119,6 +120,11 @@ class ForwardChaining:
             for stratum in self._strata:
                 if not self._settle(stratum, first=stratum is self._strata[0]):
                     return
+            if self._once:
+                self.rounds = int(self._rows > 0)
+                if len(self._strata) > 1 and self._is_full():
+                    self.overflowed = True
+                    self.note = f"stopped in round 1 at max_facts={self.max_facts:,}"
         except TimeLimitError as error:  # what was given before is whole: a statement adds all of its rows or none
             self.rounds += 1
             self.timed_out, self.exact = True, False
@@ -141,13 +147,15 @@ class ForwardChaining:
                 self.note = f"stopped after {self.rounds} rounds; a further round may give more"
                 return False
             rows_before = self._rows
-            self._run_round(blocks, known=first and changed is None)
+            self._run_round(blocks, known=self._once or (first and changed is None))
             if self.overflowed:
                 return False
-            self.rounds += self._rows > rows_before
+            if not self._once:
+                self.rounds += self._rows > rows_before
             if not self._keeps_facts or self._rows == rows_before:
                 break
-            changed = self.changed = self._merge()
+            changed = self._merge(max(1, self.rounds))
+            self.changed |= changed
             if self._once:
                 break
         if self.aggregation == "noisy-or" and self._keeps_facts:
@@ -159,13 +167,15 @@ class ForwardChaining:
         """Run the statements of a round, and stop between blocks once there are facts enough."""
         stage, total, done = f"round {self.rounds + 1}", sum(map(len, blocks)), 0
         adds_up = self.aggregation in ("noisy-or", "max-plus") and known
+        # one round of several strata goes to the end: what a limit would cut off below might have to be absent above
+        may_stop = not self._once or len(self._strata) == 1
         for position, block in enumerate(blocks, 1):
             for batch, delta, rules in block:
                 if self.progress is not None:
                     self.progress(stage, done, total)
                 self._add(batch, delta, rules, known=known, found_only=self.overflowed)
                 done += 1
-            if not self.overflowed and self._is_full():
+            if may_stop and not self.overflowed and self._is_full():
                 self.overflowed = True
                 if not adds_up:
                     self.rules_left = sum(len(rules) for later in blocks[position:] for _, _, rules in later)
@@ -175,7 +185,7 @@ class ForwardChaining:
             self.progress(stage, total, total)
         if self.overflowed:
             self.rounds += 1
-            self.exact = known and self._once
+            self.exact = self._once
             self.note = f"stopped in round {self.rounds} at max_facts={self.max_facts:,}"
 
     def _is_full(self) -> bool:
@@ -245,8 +255,9 @@ class ForwardChaining:
     ) -> str:
         """Return the statement for the heads that rules give, with the rule ``n`` and the score ``s`` of each."""
         fact_signature, atoms = batch.head_signature(self.program.kb), range(len(batch.predicates))
-        if known:
-            join = batch.join(self.program.kb)
+        if known:  # what must be absent has been settled in the strata below
+            is_higher = len(self._strata) > 1
+            join = batch.join(self.program.kb, None, seen_table if is_higher else table_name)
         else:
             tables = [delta_table if position == delta else seen_table for position in atoms]
             join = batch.join(self.program.kb, tables, seen_table)
@@ -282,14 +293,14 @@ class ForwardChaining:
             conditions.append(f"fresh.s >= {self.min_score!r}")
         return conditions
 
-    def _merge(self) -> set[str]:
+    def _merge(self, number_of_round: int) -> set[str]:
         """Take up what a round has given; returns the predicates with new or better facts."""
         changed: set[str] = set()
         names = list(self.program.kb.predicates)
         combined = _NOISY_OR if self.aggregation == "noisy-or" else "MAX(s)"
         for fact_signature in self._heads:
             key, delta = _fact_columns(fact_signature), delta_table(fact_signature)
-            new = f"given_{fact_signature} WHERE k = {self.rounds}"
+            new = f"given_{fact_signature} WHERE k = {number_of_round}"
             rules = f"SELECT {key}, n, MAX(s) AS s FROM {new} GROUP BY {key}, n"
             facts = f"SELECT {key}, {combined} AS s FROM ({rules}) AS given GROUP BY {key}"
             better = _is_absent(seen_table(fact_signature), ["p", *argument_columns(fact_signature)], "o.s >= fresh.s")
@@ -349,6 +360,17 @@ class ForwardChaining:
         return self._count(f"({rows}) AS broken")
 
 
+def has_circle(derivations: Sequence[Derivation], strata: Sequence[Sequence[int]]) -> bool:
+    """Return whether a rule asks for the absence of what its own stratum derives."""
+    heads = [{str(derivations[index].head.predicate) for index in stratum} for stratum in strata]
+    return any(
+        not literal.positive and not isinstance(literal.unit, Comparison) and str(literal.unit.predicate) in own
+        for stratum, own in zip(strata, heads, strict=True)
+        for index in stratum
+        for literal in derivations[index].body
+    )
+
+
 def _fact_columns(fact_signature: str) -> str:
     return ", ".join(["p", *argument_columns(fact_signature)])
 
@@ -385,11 +407,12 @@ def apply(
     None chooses ``weight`` for rules that carry weights, as those of `PathMixture` do, and else ``max``.
 
     ``max_rounds=1`` applies every rule once; ``None`` goes on until nothing is new, so that facts rest on inferred
-    facts and their scores on all ways to infer them. What is negated is then settled first (strata); a predicate that
-    rests on its own absence is refused. Facts below ``min_score`` are left out, also as premises and when something
-    asks for their absence. ``hard`` formulas that read as a rule give facts with score 1, the others are checked at
-    the end, and those that do not hold are among ``violations``. Learnable formulas are refused, and weighted ones but
-    for those that ``weight`` adds up.
+    facts and their scores on all ways to infer them. What is negated comes first (strata): a rule with ``!linked(X)``
+    is applied after those that conclude ``linked``, in one round too. A predicate that rests on its own absence is
+    refused; in one round its absence is that from the known facts. Facts below ``min_score`` are left out, also as
+    premises and when something asks for their absence. ``hard`` formulas that read as a rule give facts with score 1,
+    the others are checked at the end, and those that do not hold are among ``violations``. Learnable formulas are
+    refused, and weighted ones but for those that ``weight`` adds up.
 
     Of more than ``max_facts`` facts the best are kept: rules are applied in the order of their confidence, so that
     those of one round are exactly the best of all, with the scores that they have among all. Where a later round meets
@@ -487,10 +510,12 @@ def _describe_next_round(chaining: ForwardChaining, engine: Engine) -> str:
     unknown = "every rule was applied once; a further round may give more"
     if not chaining.changed:
         return ""
+    if not chaining.may_go_on:
+        return ""
     if chaining.rests_on_absence:
         return (
-            "every rule was applied once, to the known facts, and some ask for the absence of what others give: "
-            "max_rounds=None applies these after the others, which may take facts away and give more"
+            "every rule was applied once, to the known facts, and some ask for the absence of what further rounds may "
+            "give: max_rounds=None applies these last, which may take facts away and give more"
         )
     if chaining.aggregation == "noisy-or" and chaining.min_score:
         return unknown

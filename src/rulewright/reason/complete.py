@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from rulewright.checks import Names, Progress, Whole, check_parameter
 from rulewright.data import KnowledgeBase
 from rulewright.errors import unknown_name
-from rulewright.logic import RuleSet
+from rulewright.logic import Comparison, RuleSet
 from rulewright.reason.apply import apply
 from rulewright.reason.explain import Explainer
 from rulewright.reason.inferred import AGGREGATION, Aggregation, Inferred, InferredFact
-from rulewright.reason.program import Rules, adds_weights, read_rule_set
+from rulewright.reason.program import RuleProgram, Rules, adds_weights, find_relevant, read_rule_set
 from rulewright.reason.proofs import Proof
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
@@ -105,12 +107,18 @@ def complete(
     rule_set = read_rule_set(rules)
     aggregation = aggregation or ("weight" if adds_weights(rule_set) else "max-plus")
     check_parameter("aggregation", aggregation, AGGREGATION)
+    max_facts = count
     if predicates is not None:
-        rule_set = choose_heads(rule_set, kb, predicates)
+        chosen = choose_heads(rule_set, kb, predicates)
+        if aggregation != "weight" and (absent := _find_absent(rule_set, chosen, kb)):
+            # what others conclude and these ask to be absent is no answer, but it must be found
+            chosen, max_facts = choose_heads(rule_set, kb, {*predicates, *absent}), sys.maxsize
+        rule_set = chosen
     inferred = apply(
-        rule_set, kb, aggregation=aggregation, max_facts=count, memory_limit=memory_limit, progress=progress
+        rule_set, kb, aggregation=aggregation, max_facts=max_facts, memory_limit=memory_limit, progress=progress
     )
-    facts = [((fact.predicate, *fact.args), fact) for fact in inferred]
+    wanted = (fact for fact in inferred if predicates is None or fact.predicate in predicates)
+    facts = [((fact.predicate, *fact.args), fact) for fact in islice(wanted, count)]
     links: list[NewLink] = []
     if aggregation == "weight":
         from rulewright.reason.weighted import WeightedRules
@@ -124,6 +132,20 @@ def complete(
                     progress("looking for reasons", done, len(facts))
                 links.append(NewLink(fact, explainer.prove_once(key)))
     return Completion(links, inferred, aggregation)
+
+
+def _find_absent(rules: RuleSet, chosen: RuleSet, kb: KnowledgeBase) -> set[str]:
+    """Return what rules conclude, and what that follows from, that the chosen ones ask to be absent."""
+    derivations = RuleProgram.of(rules, kb).derivations
+    derived = {str(derivation.head.predicate) for derivation in derivations}
+    absent = {
+        str(literal.unit.predicate)
+        for derivation in derivations
+        if derivation.source in chosen.statements
+        for literal in derivation.body
+        if not literal.positive and not isinstance(literal.unit, Comparison)
+    }
+    return set[str]().union(*(find_relevant(derivations, name) for name in absent & derived)) & derived
 
 
 def choose_heads(rules: RuleSet, kb: KnowledgeBase, predicates: Collection[str]) -> RuleSet:

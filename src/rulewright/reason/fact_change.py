@@ -173,6 +173,15 @@ class FactChange:
         )
         return table.predicate.astype(np.int64), *arguments
 
+    def encode_new(self, name: str, columns: Sequence[Column]) -> tuple[Ids, ...]:
+        """Return arguments of facts over the new knowledge base as whole numbers over the common indices."""
+        declaration = self.kb.predicate(name)
+        moved = Recoding(self.program.kb, self.kb.domains).move(columns, declaration)
+        return tuple(
+            np.searchsorted(self.numbers, column) if letter == "n" else column.astype(np.int64)
+            for letter, column in zip(signature(declaration), moved, strict=True)
+        )
+
     def decode(self, name: str, columns: Sequence[Ids]) -> tuple[Column, ...]:
         """Return arguments of a predicate as columns."""
         declaration = self.kb.predicate(name)

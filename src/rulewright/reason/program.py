@@ -191,11 +191,12 @@ def _head_types(derivation: Derivation, declared: dict[str, PredicateDeclaration
     ]
 
 
-def find_strata(derivations: Sequence[Derivation]) -> list[list[int]]:
+def find_strata(derivations: Sequence[Derivation], *, circles: bool = False) -> list[list[int]]:
     """Return the indices of derivations, stratum by stratum.
 
     A predicate stands no lower than what it follows from, and higher than what must be absent for it. Where a
-    predicate rests on its own absence there is no such order, and the rule that asks for it is named.
+    predicate rests on its own absence there is no such order, and the rule that asks for it is named; with ``circles``
+    the predicates of such a circle stand in one stratum.
 
     >>> from rulewright import KnowledgeBase, parse_rules
     >>> rules = parse_rules("alone(X) :- p(X, _), !linked(X). linked(X) :- e(X, Y). p(X, Y) :- e(Y, X).")
@@ -210,6 +211,9 @@ def find_strata(derivations: Sequence[Derivation]) -> list[list[int]]:
         for literal in derivation.body
         if not isinstance(literal.unit, Comparison) and literal.unit.predicate in derived
     }
+    if circles:
+        absent = {premise: find_relevant(derivations, premise) for _, premise, negated in needs if negated}
+        needs = {(head, premise, negated and head not in absent[premise]) for head, premise, negated in needs}
     changed = True
     while changed:
         changed = False

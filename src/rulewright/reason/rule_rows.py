@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.data.facts import distinct_rows
+from rulewright.data.facts import distinct_rows, group_by_signature
 from rulewright.data.index import Ids
 from rulewright.engine.batches import Derivation, Source, batch_derivations
 from rulewright.engine.walks import ANY_ENTITY, WAYS, Graph, RuleForm, RuleTable, Ways
@@ -36,7 +37,7 @@ from rulewright.logic import (
 )
 from rulewright.logic import Literal as LogicLiteral
 from rulewright.reason.inferred import Aggregation
-from rulewright.reason.program import add_new_predicates, read_formula
+from rulewright.reason.program import add_new_predicates, find_relevant, read_formula
 
 Scores = npt.NDArray[np.float64]
 
@@ -284,11 +285,30 @@ def find_heads(
 
 
 def declare_predicates(rules: RuleSet, kb: KnowledgeBase) -> KnowledgeBase:
-    """Return the knowledge base with the predicates that only rules conclude; another unknown one is an error."""
+    """Return the knowledge base with the predicates that only rules conclude; another unknown one is an error.
+
+    Of those that some rule asks to be absent, such as ``!has_child(X)``, it has the facts too.
+    """
     if all(name in kb.predicates for name in rules.arities):
         return kb
     derivations = [Derivation(rule.head, body, rule, 0) for rule in rules.rules for body in rule.alternatives()]
-    return add_new_predicates(kb, rules, derivations)
+    declared = add_new_predicates(kb, rules, derivations)
+    absent = {
+        str(literal.unit.predicate)
+        for derivation in derivations
+        for literal in derivation.body
+        if not literal.positive and not isinstance(literal.unit, Comparison)
+    } - kb.predicates.keys()
+    if not absent:
+        return declared
+    from rulewright.reason.apply import apply
+
+    needed = set[str]().union(*(find_relevant(derivations, name) for name in absent))
+    definitions = [rule for rule in rules.rules if str(rule.head.predicate) in needed]
+    inferred = apply(definitions, declared, aggregation="max", max_facts=sys.maxsize)
+    columns = {name: declared.columns(name) for name in declared.predicates}
+    columns |= {name: facts.columns for name, facts in inferred.derived.items() if name in absent}
+    return declared.with_facts(group_by_signature(declared.predicates, columns), declared.tables(truth=False))
 
 
 def read_weights(statement: Source, weighted: bool, sign: float) -> tuple[float, float]:

@@ -24,6 +24,7 @@ from rulewright.reason.fact_change import (
     no_facts,
     pick_facts,
 )
+from rulewright.reason.inferred import Inferred
 
 _FEW_FACTS = 4  # that are tried first
 _TIGHT = 1 - 1e-12  # an instance with this share of a fact's score may be the one that it has it from
@@ -90,6 +91,21 @@ def settle_once(change: FactChange, rules: Sequence[IndexedRules]) -> RuleChange
             new = new.select(new.scores >= application.min_score)
         outcome.gained[letters].append((new.select(~change.were_given(letters, new)), 1))
         outcome.lost[letters] = _find_lost(change, outcome, letters, maybe_lost.gather(letters), rules, after)
+    return outcome
+
+
+def settle_anew(change: FactChange, anew: Inferred) -> RuleChanges:
+    """Take all that was inferred away, and all that is inferred ``anew`` over the new knowledge base for it."""
+    outcome = RuleChanges(change)
+    for letters in change.facts:
+        outcome.dropped[letters][:] = True
+    for name, facts in anew.derived.items():
+        letters = signature(change.kb.predicate(name))
+        fact = np.repeat(np.arange(len(facts.scores)), np.diff(facts.source_bounds))
+        columns = [column[fact] for column in change.encode_new(name, facts.columns)]
+        predicate = np.full(len(fact), change.kb.predicate_index(name))
+        instances = RuleInstances((predicate, *columns), facts.source_indices.astype(np.int64), facts.source_scores)
+        outcome.gained[letters].append((instances, 1))
     return outcome
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from rulewright.engine.batches import Derivation
 from rulewright.engine.sql import argument_columns
 from rulewright.errors import DataError
 from rulewright.logic import Comparison, Variable, variables
+from rulewright.reason.apply import apply
 from rulewright.reason.fact_change import FactChange, Mask, are_among, join_facts, no_facts, pick_facts
 from rulewright.reason.inferred import (
     Application,
@@ -28,7 +30,7 @@ from rulewright.reason.inferred import (
     keep_best,
 )
 from rulewright.reason.program import IntegrityConstraint, RuleProgram, find_strata
-from rulewright.reason.settling import RuleChanges, settle_once, settle_strata
+from rulewright.reason.settling import RuleChanges, settle_anew, settle_once, settle_strata
 from rulewright.tables import html_table
 
 
@@ -60,7 +62,8 @@ def update(inferred: Inferred, kb: KnowledgeBase) -> Update:
     """Bring what was inferred up to date with a knowledge base in which facts have come or gone.
 
     The facts, scores and rules are those of ``apply`` with the same rules and options on ``kb``, but only what rests on
-    a changed fact is looked at. ``round`` is that of the application or update that first gave a fact. It takes what
+    a changed fact is looked at; where one round asks for the absence of what it concludes itself, it is applied anew.
+    ``round`` is that of the application or update that first gave a fact. It takes what
     `apply` gave in one round, or at the fixed point with ``max`` or ``max-plus``; a result that was cut at
     ``max_facts``, or where ``noisy-or`` went beyond a round, has to be made anew.
 
@@ -82,10 +85,20 @@ def update(inferred: Inferred, kb: KnowledgeBase) -> Update:
         )
     once = application.max_rounds == 1 or not chains
     change = FactChange(inferred, program, application)
-    strata = [[*range(len(program.derivations))]] if once else find_strata(program.derivations)
+    strata = find_strata(program.derivations, circles=once)
+    if once and len(strata) > 1:  # what must be absent is concluded in this round too
+        anew = apply(
+            application.rules,
+            kb,
+            aggregation=application.aggregation,
+            min_score=application.min_score,
+            max_facts=sys.maxsize,  # of too many, those to keep are chosen below
+        )
+        return _assemble(change, settle_anew(change, anew), note=anew.note)
     rules = change.index_strata(strata)
-    outcome = settle_once(change, rules[0]) if once else settle_strata(change, rules)
-    return _assemble(change, outcome, may_go_on=once and chains and application.max_rounds == 1)
+    outcome = settle_once(change, rules[0] if rules else []) if once else settle_strata(change, rules)
+    may_go_on = once and chains and application.max_rounds == 1
+    return _assemble(change, outcome, note="every rule was applied once; a further round may give more" * may_go_on)
 
 
 def _check_application(inferred: Inferred) -> Application:
@@ -107,7 +120,7 @@ def _body_predicates(derivation: Derivation) -> set[str]:
     return {str(part.unit.predicate) for part in derivation.body if not isinstance(part.unit, Comparison)}
 
 
-def _assemble(change: FactChange, outcome: RuleChanges, *, may_go_on: bool) -> Update:
+def _assemble(change: FactChange, outcome: RuleChanges, *, note: str) -> Update:
     """Make the new result of what stays, what goes and what comes, and say what differs."""
     derived: dict[str, InferredColumns] = {}
     added: dict[str, InferredColumns] = {}
@@ -141,7 +154,7 @@ def _assemble(change: FactChange, outcome: RuleChanges, *, may_go_on: bool) -> U
                 parts.append(new)
                 added[name] = new.select(is_new)
             derived[name] = parts[0] if len(parts) == 1 else _merge(*parts)
-    return _report(change, derived, added, removed, confirmed, may_go_on=may_go_on)
+    return _report(change, derived, added, removed, confirmed, note=note)
 
 
 def _find_rows(
@@ -224,7 +237,7 @@ def _report(
     removed: dict[str, InferredColumns],
     confirmed: dict[str, InferredColumns],
     *,
-    may_go_on: bool,
+    note: str,
 ) -> Update:
     """Return the results, with the constraints that are broken now, and cut where there are too many facts."""
     application, program = change.application, change.program
@@ -235,7 +248,7 @@ def _report(
         return Inferred(kb, program.sources, filled, numbers=program.numbers, by_lists=by_lists)
 
     whole = collect(program.kb, derived)
-    note = "every rule was applied once; a further round may give more" if may_go_on and len(whole) else ""
+    note = note if len(whole) else ""
     violations = _find_violations(program, whole)
     kept, is_cut = whole.derived, len(whole) > application.max_facts
     if is_cut:
