@@ -261,30 +261,27 @@ def main() -> None:
     options = parser.parse_args()
     options.checkpoints.mkdir(parents=True, exist_ok=True)
     size = QUICK if options.quick else FULL
-    columns = ["learner", "rules P", "rules R", "facts P", "facts R", "facts F1", "CPU s", "remarks"]
+    rows: list[list[object]] = []
     for shape in options.shapes:
-        rows = []
         for learner_name in options.learners:
             found = []
             for seed in range(options.seeds):
-                stem = "_".join([shape, options.degrees, learner_name.replace(",", "").replace(" ", "_"), str(seed)])
+                name = learner_name.replace(",", "").replace(" ", "_")
+                path = options.checkpoints / f"{shape}_{options.degrees}_{name}_{seed}.json"
                 arguments = (shape, options.degrees, learner_name, seed, size, options.limit)
-                found.append(run_apart(options.checkpoints / f"{stem}.json", arguments, 20 * options.limit + 60))
-            rows.append(summarise(learner_name, found))
-        example = planted(shape, seed=0).rules.rules
-        title = f"{shape}, {options.degrees} degrees"
-        if options.markdown:
-            print_markdown(title, columns, rows)
-        else:
-            measure.print_table(title, columns, rows)
-            print(*example, sep="\n")
+                found.append(run_apart(path, arguments, 20 * options.limit + 60))
+            rows.append([shape, *summarise(learner_name, found)])
+    columns = ["shape", "learner", "rules P", "rules R", "facts P", "facts R", "facts F1", "CPU s", "remarks"]
+    if options.markdown:
+        print_markdown(columns, rows)
+    else:
+        measure.print_table(f"planted rules, {options.degrees} degrees, {options.seeds} seeds", columns, rows)
     measure.save(options.save)
 
 
-def print_markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table as a page has it."""
-    print(f"\n### {title[0].upper()}{title[1:]}\n")
-    print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 2)}---|")
+    print(f"| {' | '.join(columns)} |\n|---|---|{'---:|' * (len(columns) - 3)}---|")
     for row in rows:
         print(f"| {' | '.join(map(str, row))} |")
 

@@ -37,7 +37,7 @@ def test_rows_run_and_are_not_run_again(tmp_path: Path) -> None:
     half = len(done.stdout) // 2
     assert done.stdout[:half] == done.stdout[half:]
     tables = json.loads((tmp_path / "table.json").read_text())["tables"]
-    assert [row[0] for table in tables for row in table["rows"]] == ["RuleMiner", "NLIL untrained"] * 4
+    assert [row[1] for table in tables for row in table["rows"]] == ["RuleMiner", "NLIL untrained"] * 4
     row = json.loads((tmp_path / "rows" / "disjunction_uniform_RuleMiner_0.json").read_text())
     assert row["fact_recall"] > 0.8 and 0 < row["rule_recall"] <= 1
 
