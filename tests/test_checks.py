@@ -77,10 +77,9 @@ def test_values_that_fit(rule, values):
         (OneOf(True, False), 1, "be True or False"),
         (Flag(), 1, "be True or False"),
         (Flag(), None, "be True or False"),
-        (Names(), "likes", "be a list of names or None"),
-        (Names(), b"likes", "be a list of names or None"),
-        (Names(), ["likes", 3], "be a list of names or None"),
-        (Names(), 3, "be a list of names or None"),
+        (Names(), b"likes", "be a name, a list of names or None"),
+        (Names(), ["likes", 3], "be a name, a list of names or None"),
+        (Names(), 3, "be a name, a list of names or None"),
         *(
             (MemoryLimit(), value, "be bytes or a text such as '2GB' or '500MiB'")
             for value in (0, -1, True, 1.5, "much", "2 ZB", "0", "0.5B", "-1GB", "")

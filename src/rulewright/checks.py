@@ -84,12 +84,12 @@ class Flag:
 
 @dataclass(frozen=True)
 class Names:
-    """A list of names, such as relations; None is all of them.
+    """A name or a list of names, such as relations (`read_names`); None is all of them.
 
-    >>> check_parameter("targets", "likes", Names())
+    >>> check_parameter("targets", 3, Names())
     Traceback (most recent call last):
     ...
-    rulewright.errors.DataError: targets must be a list of names or None, got 'likes'
+    rulewright.errors.DataError: targets must be a name, a list of names or None, got 3
     """
 
 
@@ -121,9 +121,9 @@ def check_parameter(name: str, value: object, rule: ParameterRule) -> None:
         case Flag():
             complaint = None if isinstance(value, bool) else "be True or False"
         case Names():
-            is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
+            is_list = isinstance(value, Collection) and not isinstance(value, bytes)
             if value is not None and not (is_list and all(isinstance(item, str) for item in value)):  # type: ignore[attr-defined]
-                complaint = "be a list of names or None"
+                complaint = "be a name, a list of names or None"
         case MemoryLimit():
             read_memory_limit(value, name)
     if complaint is not None:
@@ -153,6 +153,15 @@ def _check_number(value: object, rule: Whole | Real) -> str | None:
         return f"be a finite number{or_none}"
     bound = f"{'>' if above else '>='} {low:g}" if low is not None else f"{'<' if below else '<='} {high:g}"
     return f"be {bound}{or_none}"
+
+
+def read_names(names: str | Collection[str] | None) -> list[str] | None:
+    """Return names as a list; one by itself is a list of one.
+
+    >>> read_names("parent"), read_names(("likes", "knows")), read_names(None)
+    (['parent'], ['likes', 'knows'], None)
+    """
+    return [names] if isinstance(names, str) else None if names is None else list(names)
 
 
 _BYTES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}

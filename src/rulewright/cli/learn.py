@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Sequence
+from json import JSONDecodeError, loads
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +21,10 @@ from rulewright.cli.console import (
     refuse_options,
     warn,
 )
+from rulewright.errors import DataError, unknown_name
+
+if TYPE_CHECKING:
+    from rulewright.learn import Learner
 
 _LEARNERS_OF = {
     "max_length": ("mine", "paths", "nlil"),
@@ -42,8 +48,30 @@ _LEARNERS_OF = {
     "queries": ("paths",),
     "folder": ("paths", "lnn", "nlil"),
     "memory_limit": ("mine", "lnn"),
+    "set_": ("nlil",),
 }
 """Which learners use an option that not all of them do."""
+
+
+def _read_parameters(texts: Sequence[str], made: type[Learner], taken: Collection[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE``: whole and other numbers, true, false and none, or else text."""
+    known = made._get_param_names()
+    words = {"true": True, "false": False, "none": None}
+    parameters: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise DataError(f"--set takes NAME=VALUE, such as epochs=0, got {text!r}")
+        if name not in known:
+            raise unknown_name("parameter", name, known)
+        if name in parameters or name in taken:
+            raise DataError(f"--set {text}: {name} is given twice, or has an option of its own")
+        try:
+            parameters[name] = words[value.lower()] if value.lower() in words else loads(value)
+        except JSONDecodeError:
+            parameters[name] = value
+    return parameters
 
 
 def learn(
@@ -109,6 +137,15 @@ def learn(
         int, typer.Option(min=0, max=2, help="paths: relations in the body of rules that name entities, 0 for none.")
     ] = 1,
     queries: Annotated[int, typer.Option(min=1, help="paths: facts of each relation to learn from.")] = 500,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="nlil: any other parameter of NLILLearner, such as --set epochs=0 or --set negation=true; may be "
+            "repeated.",
+        ),
+    ] = None,
     folder: Annotated[
         str | None,
         typer.Option(help="paths, lnn, nlil: keep what is learned here; the same call goes on where it stopped."),
@@ -188,6 +225,7 @@ def learn(
             else:
                 if min_confidence is not None:
                     given["min_precision"] = given.pop("min_confidence")
+                given |= _read_parameters(set_ or [], learners.NLILLearner, {*given, *common})
                 made = learners.NLILLearner(**given, **common)
             rules = made.fit(kb).rules_
         if made.note_:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase
 from rulewright.data.facts import distinct_rows
 from rulewright.engine import Engine
 from rulewright.errors import DataError
 from rulewright.logic import Formula, Rule, substitute
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -58,21 +61,21 @@ class RuleCounts:
         return "\n".join(lines)
 
 
-def share_interval(support: float, body: float) -> tuple[float, float]:
-    """Return the 95 % interval of a share of which ``support`` of ``body`` cases were seen, as Jeffreys has it.
+def share_interval(support: npt.ArrayLike, body: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Return the 95 % intervals of shares of which ``support`` of ``body`` cases were seen, as Jeffreys has them.
 
-    Its ends are the 2.5 % and 97.5 % points of Beta(support + ½, body − support + ½); what was always seen may be 1,
+    The ends are the 2.5 % and 97.5 % points of Beta(support + ½, body − support + ½); what was always seen may be 1,
     and what never was, 0.
 
-    >>> [round(end, 3) for end in share_interval(2, 2)]
-    [0.333, 1.0]
-    >>> [round(end, 3) for end in share_interval(72, 144)]
-    [0.419, 0.581]
+    >>> low, high = share_interval([2, 72], [2, 144])
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.333, 0.419], [1.0, 0.581])
     """
     from scipy.special import betaincinv
 
-    low, high = (float(betaincinv(support + 0.5, body - support + 0.5, point)) for point in (0.025, 0.975))
-    return (low if support else 0.0), (high if support < body else 1.0)
+    held, cases = np.asarray(support, dtype=np.float64), np.asarray(body, dtype=np.float64)
+    low, high = (betaincinv(held + 0.5, cases - held + 0.5, point) for point in (0.025, 0.975))
+    return np.where(held > 0, low, 0.0), np.where(held < cases, high, 1.0)
 
 
 def explain_counts(rule: Rule, kb: KnowledgeBase, *, limit: int = 5, circular: bool = False) -> RuleCounts:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from rulewright.checks import Names, Progress, Whole, check_parameter
+from rulewright.checks import Names, Progress, Whole, check_parameter, read_names
 from rulewright.data import KnowledgeBase
 from rulewright.errors import unknown_name
 from rulewright.logic import Comparison, RuleSet
@@ -77,7 +77,7 @@ def complete(
     kb: KnowledgeBase,
     *,
     count: int = 100,
-    predicates: Collection[str] | None = None,
+    predicates: str | Collection[str] | None = None,
     aggregation: Aggregation | None = None,
     memory_limit: int | str | None = None,
     progress: Progress | None = None,
@@ -104,6 +104,7 @@ def complete(
     """
     check_parameter("count", count, Whole(1))
     check_parameter("predicates", predicates, Names())
+    predicates = read_names(predicates)
     rule_set = read_rule_set(rules)
     aggregation = aggregation or ("weight" if adds_weights(rule_set) else "max-plus")
     check_parameter("aggregation", aggregation, AGGREGATION)

@@ -367,7 +367,7 @@ def test_parameters_beside_a_preset_win():
         ({"preset": "amie"}, "preset must be 'milr' or None, got 'amie'"),
         ({"min_support": "3"}, "min_support must be a whole number or None, got '3'"),
         ({"sample": 0}, "sample must be >= 1 or None, got 0"),
-        ({"targets": "uncle_of"}, "targets must be a list of names or None"),
+        ({"targets": b"uncle_of"}, "targets must be a name, a list of names or None"),
     ],
 )
 def test_bad_options(options, message):

@@ -18,7 +18,8 @@ from rulewright.learn.nlil.formulas import RuleReader, RuleWriter, make_sampler
 from rulewright.learn.nlil.learner import NLILLearner
 from rulewright.learn.nlil.questions import LearningTask, add_wrong_pairs
 from rulewright.learn.nlil.selection import BodyWalks, PairCounter, WrittenRule, count_rules
-from rulewright.logic import PredicateDeclaration, Rule, parse_rule
+from rulewright.logic import PredicateDeclaration, Rule, RuleSet, parse_rule
+from rulewright.reason.apply import apply
 
 
 def drawn_rules(kb: KnowledgeBase, task: LearningTask, seed: int) -> tuple[RuleWriter, set[WrittenRule]]:
@@ -48,7 +49,8 @@ def test_rules_are_counted_as_the_engine_counts_them(kb: KnowledgeBase, seed: in
         others = np.setdiff1d(task.entities_with_facts(0), facts[0])
         counted = PairCounter(BodyWalks(task), facts, others, most=None).count(rules)
     assert len(counted) == len(rules)
-    with Engine(kb, threads=1) as engine:
+    auxiliary = dict.fromkeys(definition for _, body in rules for definition in writer.write_auxiliary(body))
+    with Engine(apply(RuleSet([*auxiliary]), kb).completed, threads=1) as engine:
         for rule in counted:
             written = writer.write(rule.conjunction)
             assert (rule.support, rule.body_count) == engine_counts(written, engine), str(written)
@@ -59,8 +61,11 @@ def test_rules_are_counted_as_the_engine_counts_them(kb: KnowledgeBase, seed: in
 def test_every_rule_that_is_kept_is_printed_with_the_counts_of_the_engine(kb: KnowledgeBase, seed: int) -> None:
     options = {"layers": 1, "width": 8, "epochs": 0, "rounds": 2, "samples": 10, "min_precision": 0.1, "held_out": 0.4}
     learner = NLILLearner(targets=["a", "p"] if kb.count("p") else ["a"], negation=True, seed=seed, **options).fit(kb)
+    defined = apply(learner.auxiliary_, kb).completed  # what some rules ask not to exist
     for rule in learner.rules_.rules:
-        counts = explain_counts(rule, kb, limit=0)
+        if rule.annotations.get("auxiliary"):
+            continue
+        counts = explain_counts(rule, defined, limit=0)
         support, body = counts.support_heads, counts.body_heads
         figures = rule.annotations
         assert (figures["support"], figures["body"]) == (support, body), str(rule)
@@ -122,11 +127,13 @@ def test_wrong_pairs_are_no_facts_and_exchange_either_argument_within_its_type()
 
 
 def test_a_share_of_few_cases_has_a_wide_interval() -> None:
-    assert share_interval(0, 0) == (0.0, 1.0)
-    for support, body in ((0, 3), (2, 2), (30, 50)):
-        low, high = share_interval(support, body)
-        assert 0 <= low <= support / body <= high <= 1
-    assert share_interval(2, 2)[0] < 0.35 < 0.95 < share_interval(200, 200)[0]
+    support, body = np.array([0, 0, 2, 30, 200]), np.array([0, 3, 2, 50, 200])
+    low, high = share_interval(support, body)
+    shares = support[1:] / body[1:]
+    assert bool(((low[1:] <= shares) & (shares <= high[1:])).all())
+    assert (low[0], high[0]) == (0.0, 1.0)
+    assert low[2] < 0.35 < 0.95 < low[4]
+    assert high[2] == high[4] == 1.0
 
 
 def siblings(families: int = 24) -> KnowledgeBase:
@@ -166,3 +173,39 @@ def test_few_cases_that_were_held_out_are_not_trusted_alone() -> None:
     assert held_out is not None and held_out < 10
     assert rule.annotations.number("held_out_low") < 0.9  # type: ignore[operator]
     assert rule.annotations["held_out_high"] == 1.0
+
+
+def owners(kind: str, people: int = 60, seed: int = 0) -> KnowledgeBase:
+    """Return people who are a or not, and b or not; with ``lacks``, b is an edge to something instead."""
+    random = np.random.default_rng(seed)
+    facts: list[tuple[str, ...]] = []
+    for number in range(people):
+        has_a, has_b = (random.random(2) < 0.5).tolist()
+        who = f"x{number}"
+        facts += [("item", who)] + [("a", who)] * has_a
+        facts += [("b", who, f"y{number}") if kind == "lacks" else ("b", who)] * has_b
+        facts += [("t", who)] * ((has_a != has_b) if kind == "xor" else (has_a and not has_b))
+    return KnowledgeBase.from_facts(facts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("and", ["t(X0) :- a(X0), !b(X0)."]),
+        ("xor", ["t(X0) :- a(X0), !b(X0).", "t(X0) :- b(X0), !a(X0)."]),
+        ("lacks", ["has_b(X0) :- b(X0, X1).", "t(X0) :- a(X0), !has_b(X0)."]),
+    ],
+)
+def test_negations_are_learned(kind: str, wanted: list[str]) -> None:
+    kb = owners(kind)
+    learner = NLILLearner(targets="t", negation=True, layers=1, width=16, epochs=0, rounds=6).fit(kb)
+    assert sorted(str(rule.canonical()) for rule in learner.rules_.rules) == wanted
+    others = kb.remove([("t", *fact) for fact in kb.tuples("t")])
+    again = {fact.args for fact in apply(learner.rules_, others) if fact.predicate == "t"}
+    assert again == set(kb.tuples("t"))
+
+
+def test_a_target_with_too_few_facts_is_not_trained_for() -> None:
+    learner = NLILLearner(targets="p").fit(KnowledgeBase.from_facts([("p", "a", "b")]))
+    assert learner.without_rules_ == {"p": "it has fewer facts than min_support=2; 0 rules were read"}
+    assert learner.learned_["p"].generators == ()

@@ -130,7 +130,7 @@ def test_targets_in_processes_of_their_own_give_the_same_rules() -> None:
 
 
 def test_what_cannot_be_explained_is_reported() -> None:
-    kb = KnowledgeBase.from_facts([("p", "a", "b"), ("p", "b", "c"), ("lonely", "x"), ("age", "a", 3)])
+    kb = KnowledgeBase.from_facts([("p", "a", "b"), ("p", "b", "c"), ("lonely", "x"), ("lonely", "y"), ("age", "a", 3)])
     learner = NLILLearner(targets=["lonely"], **QUICK).fit(kb)
     assert learner.rules_ == RuleSet()
     assert learner.without_rules_["lonely"].startswith("nothing occurs near its facts")
@@ -161,7 +161,7 @@ def test_a_graph_of_one_node() -> None:
         ({"held_out": 1.0}, "held_out must lie in"),
         ({"truth": "maybe"}, "truth must be"),
         ({"width": 30}, "width must be a multiple of heads"),
-        ({"targets": "even"}, "targets must be a list of names"),
+        ({"targets": 3}, "targets must be a name, a list of names or None"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:

@@ -50,6 +50,12 @@ def test_of_equal_rules_the_one_that_does_not_rest_on_its_target_comes_first() -
     assert kept == [base, forth]
 
 
+def test_a_rule_that_is_surely_right_comes_before_one_that_was_right_seldom() -> None:
+    true, refined, lucky = rule(0, set(range(92)), 1), rule(1, set(range(28)), 0), rule(2, {0, 200}, 0)
+    kept = choose_cover([lucky, refined, true], [False] * 3, min_support=2, min_precision=0.5, max_rules=9)
+    assert kept == [true]  # the second is right of nothing new, the third of one question only
+
+
 def test_rules_that_tell_most_are_kept_for_and_against() -> None:
     priors = np.array([0.5, 0.5])
     sure, vague, against = rule(1, set(range(10)), 1), rule(2, {0, 1, 2}, 3), rule(3, set(), 8)

@@ -15,7 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rulewright.checks import SHARE, TIME_LIMIT, Flag, MemoryLimit, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import (
+    SHARE,
+    TIME_LIMIT,
+    Flag,
+    MemoryLimit,
+    Names,
+    OneOf,
+    ParameterRule,
+    Progress,
+    Real,
+    Whole,
+    read_names,
+)
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine import Engine
 from rulewright.errors import DataError, TimeLimitError, unknown_name
@@ -153,7 +165,7 @@ class LNNLearner(Learner):
         self,
         templates: RuleSet | Template | str,
         *,
-        targets: Collection[str] | None = None,
+        targets: str | Collection[str] | None = None,
         alpha: float = 0.95,
         slack: float | None = None,
         connectives: Form = "lnn",
@@ -296,7 +308,8 @@ class LNNLearner(Learner):
         templates = read_templates(self.templates)
         heads = find_roots(templates)
         known = {*kb.predicates, *(() if examples is None else examples.predicates)}
-        wanted = heads if self.targets is None else self.targets
+        targets = read_names(self.targets)
+        wanted = heads if targets is None else targets
         if not wanted:
             raise DataError("every template's head is used by another; name the targets")
         tasks = []

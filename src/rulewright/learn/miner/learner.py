@@ -11,7 +11,19 @@ from typing import ClassVar, Literal, Self
 
 from sklearn.base import clone
 
-from rulewright.checks import SHARE, TIME_LIMIT, Flag, MemoryLimit, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import (
+    SHARE,
+    TIME_LIMIT,
+    Flag,
+    MemoryLimit,
+    Names,
+    OneOf,
+    ParameterRule,
+    Progress,
+    Real,
+    Whole,
+    read_names,
+)
 from rulewright.data import KnowledgeBase, signature
 from rulewright.engine import Engine
 from rulewright.errors import DataError, TimeLimitError
@@ -121,7 +133,7 @@ class RuleMiner(Learner):
         min_confidence: float = 0.01,
         min_support: int | None = None,
         confidence: Confidence | None = None,
-        targets: Collection[str] | None = None,
+        targets: str | Collection[str] | None = None,
         inverses: bool = True,
         preset: Literal["milr"] | None = None,
         min_coverage: float | None = None,
@@ -205,7 +217,7 @@ class RuleMiner(Learner):
     def _choose_filters(self) -> RuleFilters:
         """Return what chooses rules: what is given, else what the preset says."""
         given = {field.name: getattr(self, field.name, None) for field in fields(RuleFilters)}
-        given["targets"] = None if self.targets is None else tuple(self.targets)
+        given["targets"] = None if self.targets is None else tuple(read_names(self.targets) or ())
         filters = replace(PRESETS[self.preset], **{name: value for name, value in given.items() if value is not None})
         return replace(
             filters,
@@ -228,7 +240,7 @@ class RuleMiner(Learner):
         minable = [name for name, predicate in kb.predicates.items() if signature(predicate) in ("e", "ec", "ee")]
         if not minable:
             raise DataError("no predicate is about one entity or two, so there are no rules to mine")
-        for name in self.targets or ():
+        for name in read_names(self.targets) or ():
             if name not in minable:
                 kb.predicate(name)
                 raise DataError(f"{name} is not about one entity or two and cannot be a target")

@@ -110,7 +110,9 @@ def choose_predicates(
     path that may stay begins by learning what its neighbours are. Where a rule is one statement that joins two
     arguments, it chooses only from what is part of some path between them, and has a length that its questions have
     paths of. Where rules may negate, as many false questions stand beside the true ones: what is absent near the true
-    is seen there. Without ``recursive`` a target may not explain itself.
+    is seen there; all may then say that a path leads anywhere, for its absence is telling, and every other one may use
+    paths of all lengths, so that it can join a property to the absence of something further off. Without ``recursive``
+    a target may not explain itself.
     """
     random = np.random.default_rng(seed)
     codes = StatementCodes(task.arity, task.graph.vocabulary)
@@ -150,7 +152,7 @@ def choose_predicates(
             counts.operators[:, :, forbidden_operators] = 0
             counts.statements[:, forbidden_statements] = 0
             counts.operators[:, :, IDENTITY] = np.inf
-            if seeds:
+            if seeds and not shape.negation:
                 counts.statements[1:, anywhere] = 0
         for slot in range(slots):
             own = slot if slot < len(groups) else 0
@@ -165,7 +167,8 @@ def choose_predicates(
                 chosen_lengths.append(lengths[0])
             else:
                 statements.append(_most_frequent(counts.statements[own], most))
-                chosen_lengths.append((counts.lengths or lengths[turn]) if slot else None)
+                of_all_lengths = slot == 0 or (shape.negation and slot % 2 == 0)
+                chosen_lengths.append(None if of_all_lengths else counts.lengths or lengths[turn])
     both = [np.unique(np.concatenate(sides)) for sides in zip(*operators, strict=True)]
     sides = [[np.isin(every, own) for every, own in zip(both, side, strict=True)] for side in operators]
     return RuleChoices(

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from rulewright.checks import Names, ParameterRule, Progress, Whole
+from rulewright.checks import Names, ParameterRule, Progress, Whole, read_names
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
 from rulewright.engine.walks import Graph
@@ -65,7 +65,7 @@ class NLILCompletion(Learner):
         *,
         learner: NLILLearner | None = None,
         mixture: PathMixture | None = None,
-        targets: Collection[str] | None = None,
+        targets: str | Collection[str] | None = None,
         processes: int = 1,
         folder: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
@@ -86,7 +86,8 @@ class NLILCompletion(Learner):
         learner = self.learner or NLILLearner(steps=1, levels=0, max_facts=500)
         mixture = self.mixture or PathMixture()
         relations = [name for name, predicate in kb.predicates.items() if signature(predicate) == "ee"]
-        targets = [name for name in relations if kb.count(name)] if self.targets is None else list(self.targets)
+        targets = read_names(self.targets)
+        targets = [name for name in relations if kb.count(name)] if targets is None else targets
         valid = Graph(kb.splits["valid"]) if mixture.questions == "as valid" and "valid" in kb.splits else None
         plain = NLILLearner(**{**learner.get_params(deep=False), "folder": None, "progress": None})
         work = WritingWork(plain, FactGraph(kb), FactSampler(Graph(kb), valid))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from rulewright.learn.nlil.frontier import EvidenceBuilder, QuestionEvidence, Re
 from rulewright.learn.nlil.generator import Attentions
 from rulewright.learn.nlil.questions import LearningTask
 from rulewright.logic import Annotations, Atom, Formula, Not, Rule, Variable
-from rulewright.logic.chain import decode_path, path_atoms
+from rulewright.logic.chain import decode_path, is_inverse, path_atoms, step_relation
 
 OperatorPath = tuple[int, ...]
 
@@ -410,22 +410,35 @@ def match_conjunctions(
 
 
 class RuleWriter:
-    """Writes conjunctions as rules for a target."""
+    """Writes conjunctions as rules for a target.
 
-    def __init__(self, target: str, codes: StatementCodes) -> None:
+    That something does *not* exist is written with an auxiliary predicate, which rules of its own define; its name is
+    none of ``predicates``.
+
+    >>> codes = StatementCodes(1, Vocabulary(("owns",), ("happy", "rich", "dog")))  # operator 1 owns, statement 3 dog
+    >>> body = frozenset([(PathLiteral(2, (), None), True), (PathLiteral(3, (1,), None), False)])
+    >>> writer = RuleWriter("happy", codes)
+    >>> for rule in (*writer.write_auxiliary(body), writer.write(body)):
+    ...     print(rule)
+    has_owns_dog(X) :- owns(X, Z1), dog(Z1). @{auxiliary: true}
+    happy(X) :- rich(X), !has_owns_dog(X).
+    """
+
+    def __init__(self, target: str, codes: StatementCodes, predicates: Collection[str] = ()) -> None:
         self.target, self.codes = target, codes
         self.head = tuple(Variable(name) for name in ("X", "Y")[: codes.arity])
+        self.predicates = {*predicates, *codes.vocabulary.binary, *codes.vocabulary.unary}
 
     def why_not(self, conjunction: Conjunction) -> str | None:
-        """Return why a conjunction is no rule of the rule language, or None where it is one."""
+        """Return why a conjunction is no rule, or None where it is one."""
         if not conjunction:
             return "always true"
         bound = set()
         for literal, positive in conjunction:
             if positive:
                 bound |= {side for side, path in enumerate(literal.paths) if path is not None}
-            elif literal.operators or self.codes.decode(literal.statement)[1] == ANYTHING:
-                return "says that something does not exist"
+            elif uses_target(literal, self.target, self.codes):
+                return "rests on the absence of its own target"
         if len(bound) < self.codes.arity:
             return "leaves an argument free"
         if self.codes.arity == 2 and not any(literal.is_joining and positive for literal, positive in conjunction):
@@ -439,17 +452,68 @@ class RuleWriter:
         for literal, positive in sorted(
             conjunction, key=lambda signed: (not signed[1], len(signed[0].operators), repr(signed))
         ):
-            atoms = self._write_literal(literal, fresh)
-            body += atoms if positive else [Not(atom) for atom in atoms]
+            if positive:
+                body += self._write_literal(literal, self.head, fresh)
+            elif self._needs_auxiliary(literal):
+                body.append(Not(Atom(self._name_auxiliary(literal), self._arguments(literal))))
+            else:
+                body += map(Not, self._write_literal(literal, self.head, fresh))
         return Rule(
             Atom(self.target, self.head), tuple(dict.fromkeys(body)), confidence, Annotations(dict(annotations))
         )
 
-    def _write_literal(self, literal: PathLiteral, fresh: Iterator[Variable]) -> list[Atom]:
+    def write_auxiliary(self, conjunction: Conjunction) -> list[Rule]:
+        """Write the rules that define what a conjunction says does not exist."""
+        definitions = []
+        for literal in sorted(literal for literal, positive in conjunction if not positive):
+            if self._needs_auxiliary(literal):
+                fresh = (Variable(f"Z{position}") for position in range(1, 2 + len(literal.operators)))
+                # whichever argument it is about, the definition says it of X
+                arguments = self.head if literal.is_joining else (self.head[0],) * 2
+                body = self._write_literal(literal, arguments, fresh)
+                head = Atom(self._name_auxiliary(literal), tuple(dict.fromkeys(arguments)))
+                definitions.append(Rule(head, tuple(dict.fromkeys(body)), 1.0, Annotations({"auxiliary": True})))
+        return definitions
+
+    def _needs_auxiliary(self, literal: PathLiteral) -> bool:
+        """Whether the negation of a literal is more than that of an atom about the arguments."""
+        form, code = self.codes.decode(literal.statement)
+        return bool(literal.operators) or (form != "step" and code == ANYTHING)
+
+    def _arguments(self, literal: PathLiteral) -> tuple[Variable, ...]:
+        return tuple(term for term, path in zip(self.head, literal.paths, strict=False) if path is not None)
+
+    def _name_auxiliary(self, literal: PathLiteral) -> str:
+        """Name what a literal says after its predicates: ``has_owns_dog``, ``has_inverse_parent``, ``joins_p_q``."""
+        vocabulary = self.codes.vocabulary
+        form, code = self.codes.decode(literal.statement)
+        operators = literal.joined_path(self.codes) if form == "step" else literal.operators
+        if form != "step" and code != ANYTHING:
+            operators = (*operators, vocabulary.filter_operator(code))
+        names = []
+        for operator in operators:
+            if vocabulary.is_filter(operator):
+                names.append(vocabulary.mark_name(vocabulary.filter_mark(operator)))
+            else:
+                step = step_of_operator(operator)
+                names.append("inverse_" * is_inverse(step) + vocabulary.binary[step_relation(step)])
+        has_step = not all(map(vocabulary.is_filter, operators))
+        text = "_".join(names)
+        name = f"{'joins' if form == 'step' else 'has' if has_step else 'is'}_{text}"
+        words = [*vocabulary.binary, *(f"inverse_{word}" for word in vocabulary.binary), *vocabulary.unary]
+        if name in self.predicates or count_readings(text, words) > 1:
+            name = "_".join([name, *map(str, operators)])
+        while name in self.predicates:
+            name += "_"
+        return name
+
+    def _write_literal(
+        self, literal: PathLiteral, arguments: Sequence[Variable], fresh: Iterator[Variable]
+    ) -> list[Atom]:
         vocabulary = self.codes.vocabulary
         atoms: list[Atom] = []
         ends: list[Variable] = []
-        for path, argument in zip(literal.paths, self.head, strict=False):
+        for path, argument in zip(literal.paths, arguments, strict=False):
             end = argument
             for operator in path or ():
                 if vocabulary.is_filter(operator):
@@ -466,3 +530,18 @@ class RuleWriter:
 
     def _write_step(self, operator: int, start: Variable, end: Variable) -> tuple[Atom, ...]:
         return path_atoms(decode_path((step_of_operator(operator),), self.codes.vocabulary.binary), start, end)
+
+
+def count_readings(text: str, words: Collection[str]) -> int:
+    """Return in how many ways a text reads as words that underscores join.
+
+    >>> count_readings("parent_of_tall", ["parent_of", "tall"]), count_readings("a_b_c", ["a", "b_c", "a_b", "c"])
+    (1, 2)
+    """
+    readings = [0] * (len(text) + 1)
+    for start in reversed(range(len(text))):
+        for word in words:
+            if text.startswith(word, start):
+                end = start + len(word)
+                readings[start] += 1 if end == len(text) else readings[end + 1] if text[end] == "_" else 0
+    return readings[0]

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 
-from rulewright.checks import SHARE, TIME_LIMIT, Flag, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import SHARE, TIME_LIMIT, Flag, Names, OneOf, ParameterRule, Progress, Real, Whole, read_names
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
 from rulewright.errors import DataError, unknown_name
@@ -20,13 +20,13 @@ from rulewright.interrupts import TimeBudget
 from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.nlil.choices import RuleShape
 from rulewright.learn.nlil.classes import ClassResult, ClassScores, learn_classes, score_classes
-from rulewright.learn.nlil.facts import FactGraph, Floats
-from rulewright.learn.nlil.formulas import match_conjunctions
+from rulewright.learn.nlil.facts import FactGraph, Floats, StatementCodes, Vocabulary
+from rulewright.learn.nlil.formulas import RuleWriter, match_conjunctions
 from rulewright.learn.nlil.generator import Truth, score_questions
 from rulewright.learn.nlil.questions import LearningTask
 from rulewright.learn.nlil.rounds import SelectionSettings, TaskResult, learn_predicate
 from rulewright.learn.nlil.search import GeneratorSettings, RuleSearch
-from rulewright.logic import RuleSet
+from rulewright.logic import Rule, RuleSet
 
 BLOCK = 2048
 """How many questions soft scores are computed for at a time."""
@@ -76,8 +76,9 @@ class NLILLearner(Learner):
     first arguments as `rulewright.explain_counts` does (``support_heads``, ``body_heads``). Beside it stands what was
     seen on what was held out, ``held_out_support`` of ``held_out_body``, with its 95 % interval, ``held_out_low`` to
     ``held_out_high``. For classes, all labels of an entity are hidden from it. ``against_`` has the rules whose weight
-    is negative: where they hold, their class is less likely. ``learned_`` has for each target how it went,
-    ``without_rules_`` which targets have no rules and why.
+    is negative: where they hold, their class is less likely. That something does not exist is said by a predicate that
+    an auxiliary rule before defines, ``has_b(X) :- b(X, Y)``: these are ``auxiliary_`` too. ``learned_`` has for each
+    target how it went, ``without_rules_`` which targets have no rules and why.
 
     >>> from rulewright.data.generators import even_successor
     >>> options = {"levels": 0, "layers": 1, "seeds": 0, "slots": 13, "rounds": 9, "epochs": 40, "rate": 0.002}
@@ -89,6 +90,7 @@ class NLILLearner(Learner):
     """
 
     against_: RuleSet
+    auxiliary_: RuleSet
     learned_: dict[str, TaskResult]
     without_rules_: dict[str, str]
     kb_: KnowledgeBase
@@ -112,7 +114,7 @@ class NLILLearner(Learner):
     def __init__(
         self,
         *,
-        targets: Collection[str] | None = None,
+        targets: str | Collection[str] | None = None,
         exclusive: bool = False,
         steps: int = 2,
         chains: int = 1,
@@ -183,17 +185,31 @@ class NLILLearner(Learner):
         results = self._learn(kb, tasks)
         self.note_ = "; ".join(filter(None, [self._describe_cuts(usable, results), self._describe_samples(results)]))
         self.learned_ = {name: result for result in results for name in result.targets}
-        rules = [rule for result in results for rule in result.rules]
-        is_against = [(rule.annotations.number("weight") or 0.0) < 0 for rule in rules]
-        self.rules_ = RuleSet([rule for rule, against in zip(rules, is_against, strict=True) if not against])
-        self.against_ = RuleSet([rule for rule, against in zip(rules, is_against, strict=True) if against])
+        self.rules_ = RuleSet(self._with_definitions(kb, results, against=False))
+        self.against_ = RuleSet(self._with_definitions(kb, results, against=True))
+        both = dict.fromkeys((*self.rules_.rules, *self.against_.rules))
+        self.auxiliary_ = RuleSet([rule for rule in both if rule.annotations.get("auxiliary")])
         explained = {str(rule.head.predicate) for rule in self.rules_.rules}
         self.without_rules_ = {name: "it has no facts" for name in names if not kb.count(name)}
         for name, result in self.learned_.items():
             if name not in explained:
                 reason = "no rule was precise enough" if result.n_read else "nothing occurs near its facts"
+                if kb.count(name) < self.min_support:
+                    reason = f"it has fewer facts than min_support={self.min_support}"
                 self.without_rules_[name] = f"{reason}; {result.n_read} rules were read"
         return self
+
+    def _with_definitions(self, kb: KnowledgeBase, results: Sequence[TaskResult], *, against: bool) -> list[Rule]:
+        """Return the rules that speak for their heads, or against them, each after those that define what it uses."""
+        vocabulary = Vocabulary.from_facts(kb)
+        rules: dict[Rule, None] = {}
+        for result in results:
+            codes = StatementCodes(vocabulary.arity(result.targets[0]), vocabulary)
+            writers = [RuleWriter(name, codes, kb.predicates) for name in result.targets]
+            for (target_index, body), rule in zip(result.written, result.rules, strict=True):
+                if ((rule.annotations.number("weight") or 0.0) < 0) == against:
+                    rules |= dict.fromkeys([*writers[target_index].write_auxiliary(body), rule])
+        return list(rules)
 
     def scores(
         self, target: str, arguments: Sequence[Ids], *, kb: KnowledgeBase | None = None, soft: bool = False
@@ -254,11 +270,12 @@ class NLILLearner(Learner):
         usable = [name for name, facts_signature in signatures.items() if facts_signature in ("e", "ee")]
         if not usable:
             raise DataError("no predicate is about one or two entities, so there is nothing to explain")
-        for name in self.targets or ():
+        targets = read_names(self.targets)
+        for name in targets or ():
             if signature(kb.predicate(name)) not in ("e", "ee"):
                 raise DataError(f"{name} is no predicate of one or two entities, and only those can be explained")
-        names = usable if self.targets is None else list(self.targets)
-        if self.exclusive and self.targets is None:
+        names = usable if targets is None else targets
+        if self.exclusive and targets is None:
             names = [name for name in names if signatures[name] == "e"]
         with_facts = [name for name in names if kb.count(name)]
         if not with_facts:

@@ -229,7 +229,8 @@ def learn_predicate(search: RuleSearch, settings: SelectionSettings) -> TaskResu
             if figures[rule.written].support >= least and figures[rule.written].precision >= lowest
         ]
 
-    for round_index in range(search.rounds):
+    # with fewer facts than a rule must be right of there is nothing to look for
+    for round_index in range(search.rounds if positives >= settings.min_support else 0):
         if search.is_out_of_time():
             break
         questions = counts.ask(round_index)
@@ -296,7 +297,9 @@ def _is_grounded(
         return None
     target_index = kb.predicate_index(target)
     tables = {name: table.keep_rows(table.predicate != target_index) for name, table in kb.tables().items()}
-    rules = RuleSet([search.writers[0].write(rule.conjunction) for rule in kept])
+    writer = search.writers[0]
+    definitions = dict.fromkeys(auxiliary for rule in kept for auxiliary in writer.write_auxiliary(rule.conjunction))
+    rules = RuleSet([*definitions, *(writer.write(rule.conjunction) for rule in kept)])
     try:
         with time_limit(search.budget.left):
             inferred = apply(rules, kb.with_facts(tables), max_rounds=CHAINED)

@@ -149,7 +149,7 @@ class RuleSearch:
         self.rounds, self.seed, self.folder, self.progress = rounds, seed, folder, progress
         self.codes = StatementCodes(task.arity, task.graph.vocabulary)
         self.reader = RuleReader(self.codes, task.hidden)
-        self.writers = [RuleWriter(name, self.codes) for name in task.targets]
+        self.writers = [RuleWriter(name, self.codes, task.graph.kb.predicates) for name in task.targets]
         self.generators: list[Generator] = []
         self.refused: dict[str, int] = {}
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from rulewright.checks import SHARE, TIME_LIMIT, Names, OneOf, ParameterRule, Progress, Real, Whole
+from rulewright.checks import SHARE, TIME_LIMIT, Names, OneOf, ParameterRule, Progress, Real, Whole, read_names
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
 from rulewright.engine.walks import ANY_ENTITY, WAYS, Floats, Graph, RuleForm, RuleTable, Ways, find_relation
@@ -134,7 +134,7 @@ class PathMixture(Learner):
     def __init__(
         self,
         *,
-        targets: Collection[str] | None = None,
+        targets: str | Collection[str] | None = None,
         paths: Mapping[str, Sequence[Path]] | None = None,
         max_length: int = 3,
         max_paths: int = 500,
@@ -182,7 +182,8 @@ class PathMixture(Learner):
         relations = [name for name, predicate in kb.predicates.items() if signature(predicate) == "ee"]
         if not relations:
             raise DataError("no predicate has two entities as arguments, so there are no paths to learn from")
-        wanted = relations if self.targets is None else self.targets
+        targets = read_names(self.targets)
+        wanted = relations if targets is None else targets
         queries = [
             (name, encode_step(find_relation(kb, name), inverse)) for name in wanted for inverse in (False, True)
         ]
