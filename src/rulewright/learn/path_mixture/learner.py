@@ -182,8 +182,8 @@ class PathMixture(Learner):
         relations = [name for name, predicate in kb.predicates.items() if signature(predicate) == "ee"]
         if not relations:
             raise DataError("no predicate has two entities as arguments, so there are no paths to learn from")
-        targets = read_names(self.targets)
-        wanted = relations if targets is None else targets
+        asked = read_names(self.targets)
+        wanted = relations if asked is None else asked
         queries = [
             (name, encode_step(find_relation(kb, name), inverse)) for name in wanted for inverse in (False, True)
         ]
