@@ -12,3 +12,12 @@ for rule in learner.rules_.rules:
 
 # The rules speak the common language: apply them, or ask how often one holds.
 print(rw.explain_counts(learner.rules_.rules[0], kb, limit=1))
+
+# With negation, what must not be there is learned too: who is alone has a home, and nobody lives there with them.
+facts = [("home", f"p{i}") for i in range(40) if i % 2] + [("lives_with", f"p{i}", f"q{i}") for i in range(40) if i % 3]
+facts += [("alone", f"p{i}") for i in range(40) if i % 2 and not i % 3]
+people = rw.KnowledgeBase.from_facts(facts)
+learner = rw.NLILLearner(targets="alone", negation=True, layers=1, epochs=0, rounds=6).fit(people)
+for rule in learner.rules_.rules:
+    print(rule)
+print(rw.explain_counts(learner.rules_.rules[-1], rw.apply(learner.auxiliary_, people).completed, limit=1))

@@ -100,3 +100,20 @@ def test_rules_are_written_by_transformers(tmp_path):
     rules = json.loads(found.stdout)
     assert any(each["rule"].split(" @{")[0].endswith(":- child(Y, X).") for each in rules)
     assert all(each["confidence"] == 1 for each in rules)
+
+
+def test_any_parameter_of_the_transformers_can_be_set(tmp_path):
+    (tmp_path / "graph.tsv").write_text("".join(f"a{n}\tchild\tb{n}\nb{n}\tparent\ta{n}\n" for n in range(12)))
+    command = ["learn", str(tmp_path / "graph.tsv"), "--learner", "nlil", "--target", "parent", "--json"]
+    quick = ["--set", "epochs=0", "--set", "layers=1", "--set", "negation=true", "--set", "max-edges=none"]
+    found = CliRunner().invoke(app, [*command, *quick])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)[0]["rule"].startswith("parent(X, Y) :- child(Y, X).")
+    for wrong, message in (
+        ("epochs", "--set takes NAME=VALUE"),
+        ("epoch=0", "unknown parameter 'epoch'"),
+        ("epochs=many", "epochs must be a whole number, got 'many'"),
+        ("seed=1", "seed is given twice, or has an option of its own"),
+    ):
+        refused = CliRunner().invoke(app, [*command, "--set", wrong])
+        assert refused.exit_code and message in str(refused.exception or "") + refused.output, refused.output

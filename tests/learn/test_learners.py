@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 import rulewright as rw
-from rulewright.errors import DataError, NotFittedError
+from rulewright.errors import DataError, NotFittedError, RulewrightError
 
 TEMPLATE = "template r(X, Z) :- ?P(X, Y), ?Q(Y, Z) where ?P in *, ?Q in *."
 FORMULAS = rw.parse_rules("learn r(X, Y) => r(Y, X).")
@@ -65,3 +65,13 @@ def test_before_fit_nothing_is_learned_and_facts_are_a_knowledge_base(make, good
     assert not hasattr(learner, "rules_")
     with pytest.raises(DataError, match="fit takes a KnowledgeBase, got list"):
         learner.fit([("a", "r", "b")])
+
+
+def test_a_name_is_one_target_and_not_its_letters():
+    kb = rw.KnowledgeBase.from_triples([(f"{c}{i}", r, f"{d}{i}") for i in range(6) for c, r, d in ("apb", "bqa")])
+    for learner in (rw.RuleMiner(targets="q"), rw.PathMixture(targets="q"), rw.NLILLearner(targets="q", epochs=0)):
+        heads = {rule.head.predicate for rule in learner.fit(kb).rules_.rules}
+        assert heads == {"q"}, learner
+    kb = rw.KnowledgeBase.from_triples([(f"a{i}", "likes", f"b{i}") for i in range(6)])
+    with pytest.raises(RulewrightError, match="unknown predicate .parent.; known: likes"):
+        rw.RuleMiner(targets="parent").fit(kb)
