@@ -73,5 +73,5 @@ def test_a_name_is_one_target_and_not_its_letters():
         heads = {rule.head.predicate for rule in learner.fit(kb).rules_.rules}
         assert heads == {"q"}, learner
     kb = rw.KnowledgeBase.from_triples([(f"a{i}", "likes", f"b{i}") for i in range(6)])
-    with pytest.raises(RulewrightError, match="unknown predicate .parent.; known: likes"):
+    with pytest.raises(RulewrightError, match=r"unknown predicate 'parent'"):
         rw.RuleMiner(targets="parent").fit(kb)
