@@ -153,10 +153,9 @@ def write_forms(rules: RuleSet) -> set[str]:
         if str(rule.head.predicate) != TARGET:
             continue
         for literals in rule.alternatives():
-            atoms = [(rename(literal.unit), literal.positive) for literal in literals if isinstance(literal.unit, Atom)]
-            if len(atoms) == len(literals):
-                body = tuple(atom if positive else Not(atom) for atom, positive in atoms)
-                forms.add(str(Rule(rule.head, body).canonical()))
+            units = [rename(literal.unit) if isinstance(literal.unit, Atom) else literal.unit for literal in literals]
+            body = [unit if literal.positive else Not(unit) for unit, literal in zip(units, literals, strict=True)]
+            forms.add(str(Rule(rule.head, tuple(body)).canonical()))
     return forms
 
 
