@@ -6,7 +6,9 @@ import torch
 from hypothesis import strategies as st
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
+from rulewright.learn.nlil.drawing import draw_rules, read_rules
 from rulewright.learn.nlil.facts import StatementCodes, Vocabulary
+from rulewright.learn.nlil.formulas import Alternatives, RuleReader
 from rulewright.learn.nlil.generator import Attentions
 from rulewright.logic import PredicateDeclaration
 
@@ -54,3 +56,10 @@ def random_attentions(
         tuple(combined),
         soft(groups, statements + 3 * levels),
     )
+
+
+def read_some(attentions: Attentions, reader: RuleReader, statements: int, seed: int) -> list[Alternatives]:
+    """Return the likeliest rule of each group, and one that was drawn."""
+    groups = torch.arange(len(attentions.output))
+    drawn = [draw_rules(attentions, groups), draw_rules(attentions, groups, random=torch.Generator().manual_seed(seed))]
+    return [rule for draws in drawn for rule in read_rules(draws, reader, statements)]

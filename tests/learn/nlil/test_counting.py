@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learn.nlil.small_worlds import graphs, random_attentions
+from learn.nlil.small_worlds import graphs, random_attentions, read_some
 
 from rulewright.data import Domain, KnowledgeBase
 from rulewright.engine import Engine
 from rulewright.evaluate import explain_counts, share_interval
 from rulewright.learn.nlil.facts import FactGraph, StatementCodes
-from rulewright.learn.nlil.formulas import RuleReader, RuleWriter, make_sampler
+from rulewright.learn.nlil.formulas import RuleReader, RuleWriter
 from rulewright.learn.nlil.learner import NLILLearner
 from rulewright.learn.nlil.questions import LearningTask, add_wrong_pairs
 from rulewright.learn.nlil.selection import BodyWalks, PairCounter, WrittenRule, count_rules
@@ -26,7 +26,7 @@ def drawn_rules(kb: KnowledgeBase, task: LearningTask, seed: int) -> tuple[RuleW
     """Return rules as random attentions have it, with conjunctions and negations."""
     codes = StatementCodes(task.arity, task.graph.vocabulary)
     attentions = random_attentions(kb, task.arity, seed=seed, groups=6, levels=1, steps=1)
-    read = RuleReader(codes, task.hidden).read(attentions, make_sampler(np.random.default_rng(seed)))
+    read = read_some(attentions, RuleReader(codes, task.hidden), len(codes), seed)
     writer = RuleWriter(task.targets[0], codes)
     return writer, {(0, body) for formula in read for body in formula if writer.why_not(body) is None}
 

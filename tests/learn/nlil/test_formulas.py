@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learn.nlil.plain_space import visible_facts
-from learn.nlil.small_worlds import SIZE, graphs, random_attentions
+from learn.nlil.small_worlds import SIZE, graphs, random_attentions, read_some
 
 from rulewright.data import KnowledgeBase
 from rulewright.data.facts import group_by_signature
@@ -20,10 +20,8 @@ from rulewright.learn.nlil.formulas import (
     RuleReader,
     RuleWriter,
     conjoin,
-    make_sampler,
     match_conjunctions,
     negate,
-    pick_likeliest,
 )
 from rulewright.learn.nlil.questions import LearningTask
 from rulewright.logic import Atom, Rule, Symbol, substitute
@@ -57,7 +55,7 @@ def test_hard_scores_are_what_the_engine_says_of_the_printed_rule(kb: KnowledgeB
     attentions = random_attentions(kb, arity, seed=seed, groups=3, levels=1)
     random = np.random.default_rng(seed)
     writer, reader = RuleWriter(target, codes), RuleReader(codes, task.hidden)
-    read = [*reader.read(attentions, pick_likeliest), *reader.read(attentions, make_sampler(random))]
+    read = read_some(attentions, reader, len(codes), seed)
     allowed = {part for formula in read for part in formula if writer.why_not(part) is None}
     conjunctions = {part for part in allowed if not writer.write_auxiliary(part)}  # others: test_counting
     columns = [np.arange(SIZE)] if arity == 1 else list(random.integers(0, SIZE, (2, 4)))

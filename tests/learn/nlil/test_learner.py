@@ -12,6 +12,7 @@ from rulewright.data.generators import even_successor
 from rulewright.engine import Engine
 from rulewright.errors import DataError, NotFittedError, UnknownNameError
 from rulewright.learn.nlil.learner import NLILLearner
+from rulewright.learn.nlil.search import Objective
 from rulewright.logic import PredicateDeclaration, RuleSet, parse_rules
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,14 @@ def test_even_numbers_are_explained_with_zero(seed: int) -> None:
     assert learner.learned_["even"].grounded is not False
     numbers = np.arange(13)
     np.testing.assert_array_equal(learner.scores("even", [numbers]) > 0.5, numbers % 2 == 0)
+    with pytest.raises(DataError, match="relaxed"):
+        learner.scores("even", [numbers], soft=True)
+
+
+def test_relaxed_rules_have_soft_scores() -> None:
+    numbers = np.arange(13)
+    options = {**EVEN, "objective": "relaxed", "epochs": 5, "rounds": 1}
+    learner = NLILLearner(targets=["even"], held_out=0, min_support=1, **options).fit(even_successor(12).kb)
     soft = learner.scores("even", [numbers], soft=True)
     assert soft.shape == (13,)
     assert bool(((soft > 0) & (soft < 1)).all())
@@ -101,24 +110,30 @@ def test_classes_are_told_apart_with_their_own_label_hidden() -> None:
     np.testing.assert_array_equal(learner.classify(other).scores[place], found.scores[place])
 
 
-def test_what_is_learned_is_the_same_for_the_same_seed_and_after_an_interruption(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("objective", "tick", "file"), [("relaxed", 6, "state.json"), ("counted", 20, "round.json")])
+def test_what_is_learned_is_the_same_for_the_same_seed_and_after_an_interruption(
+    tmp_path: Path, objective: Objective, tick: int, file: str
+) -> None:
     kb = family(15)
-    once = NLILLearner(targets=["grandparent"], folder=tmp_path / "a", **QUICK).fit(kb)
+    options = {**QUICK, "objective": objective, "targets": ["likes"], "min_precision": 0.0, "min_support": 1}
+    once = NLILLearner(folder=tmp_path / "a", **options).fit(kb)
+    assert once.learned_["likes"].n_read
     ticks = 0
 
     def stop(name: str, done: int, total: int) -> None:
         nonlocal ticks
         ticks += 1
-        if ticks == 6:
+        if ticks == tick:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        NLILLearner(targets=["grandparent"], folder=tmp_path / "b", progress=stop, **QUICK).fit(kb)
-    assert (tmp_path / "b" / "grandparent" / "round_0" / "state.json").exists()
-    resumed = NLILLearner(targets=["grandparent"], folder=tmp_path / "b", **QUICK).fit(kb)
+        NLILLearner(folder=tmp_path / "b", progress=stop, **options).fit(kb)
+    assert (tmp_path / "b" / "likes" / "round_0" / file).exists()
+    resumed = NLILLearner(folder=tmp_path / "b", **options).fit(kb)
     assert str(resumed.rules_) == str(once.rules_)
+    assert resumed.learned_["likes"].n_read == once.learned_["likes"].n_read
     with pytest.raises(DataError, match="another run"):
-        NLILLearner(targets=["grandparent"], folder=tmp_path / "a", **{**QUICK, "rate": 0.001}).fit(kb)
+        NLILLearner(folder=tmp_path / "a", **{**options, "rate": 0.001}).fit(kb)
 
 
 def test_targets_in_processes_of_their_own_give_the_same_rules() -> None:

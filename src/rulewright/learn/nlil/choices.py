@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from rulewright.learn.nlil.facts import IDENTITY, Floats, Mask, StatementCodes
 from rulewright.learn.nlil.frontier import EvidenceBuilder, Frontier, QuestionEvidence
 from rulewright.learn.nlil.questions import LearningTask, TargetQuestions
 
+CONTINUED = 5
+"""From how many true questions a rule that goes on from another one chooses."""
 SAMPLE = 500
 """How many true questions the most frequent predicates of a target are counted on."""
 
@@ -99,6 +101,7 @@ def choose_predicates(
     max_edges: int | None,
     seed: int,
     recursive: bool = True,
+    begun: Mapping[int, Ids] | None = None,
 ) -> RuleChoices:
     """Return what each rule may choose from, at most ``most`` operators for each argument and ``most`` statements.
 
@@ -113,6 +116,9 @@ def choose_predicates(
     is seen there; all may then say that a path leads anywhere, for its absence is telling, and every other one may use
     paths of all lengths, so that it can join a property to the absence of something further off. Without ``recursive``
     a target may not explain itself.
+
+    ``begun`` has for rules that go on from another one (by their position, target · slots + slot) the true questions of
+    which that one holds: they choose from what is near some of these.
     """
     random = np.random.default_rng(seed)
     codes = StatementCodes(task.arity, task.graph.vocabulary)
@@ -129,16 +135,22 @@ def choose_predicates(
         if len(true) and seeds:
             chance = weights[true, target_index] / weights[true, target_index].sum()
             groups += [random.choice(true, seeds, p=chance) for _ in range(slots - 1)]
+            for slot in range(1, slots):
+                known = (begun or {}).get(target_index * slots + slot)
+                if known is not None and len(known):
+                    groups[slot] = random.choice(known, max(seeds, CONTINUED))
         if shape.negation:  # what must be absent is seen near what is false
             false = np.flatnonzero(~questions.truth[:, target_index])
             groups = [np.concatenate([group, random.permutation(false)[: len(group)]]) for group in groups]
         rows = np.concatenate(groups)
         group = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
         if len(rows) == 0:
-            near = [_Occurrences(np.zeros((task.arity, 1, sizes[0])), np.zeros((1, sizes[1])))]
+            beside = _Occurrences(np.zeros((task.arity, 1, sizes[0])), np.zeros((1, sizes[1])))
+            near = [beside]
         else:
             evidence = builder.build(questions.take(rows).arguments, task.hidden)
-            if task.arity == 2 and shape.levels == 0:
+            beside = _count_near(evidence, group, len(groups), sizes)
+            if task.arity == 2:
                 between = [_count_between(evidence, group, len(groups), sizes, pair) for pair in lengths]
                 any_length = _Occurrences(
                     np.sum([counts.operators for counts in between], axis=0),
@@ -146,9 +158,9 @@ def choose_predicates(
                 )
                 near = [any_length, *between]
             else:
-                near = [_count_near(evidence, group, len(groups), sizes)]
+                near = [beside]
         forbidden_operators, forbidden_statements = _forbid(task, target_index, codes, shape, recursive)
-        for counts in near:
+        for counts in (*near, *(() if any(beside is counts for counts in near) else (beside,))):
             counts.operators[:, :, forbidden_operators] = 0
             counts.statements[:, forbidden_statements] = 0
             counts.operators[:, :, IDENTITY] = np.inf
@@ -156,8 +168,11 @@ def choose_predicates(
                 counts.statements[1:, anywhere] = 0
         for slot in range(slots):
             own = slot if slot < len(groups) else 0
+            goes_on = target_index * slots + slot in (begun or {})
             of_one_length = [counts for counts in near[1:] if counts.statements[own].any()] if slot else []
             counts = of_one_length[(slot - 1) % len(of_one_length)] if of_one_length else near[0]
+            if goes_on and (task.arity == 1 or slot % 2):
+                counts = beside
             for side, side_operators in enumerate(operators):
                 frequent = _most_frequent(counts.operators[side][own], most)
                 side_operators.append(frequent[1:] if slot and len(frequent) > 1 else frequent)

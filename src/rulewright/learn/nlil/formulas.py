@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from rulewright.data.index import Ids
 from rulewright.learn.nlil.facts import (
     ANYTHING,
     IDENTITY,
-    Floats,
     HiddenFacts,
     Mask,
     StatementCodes,
@@ -22,7 +19,6 @@ from rulewright.learn.nlil.facts import (
     step_of_operator,
 )
 from rulewright.learn.nlil.frontier import EvidenceBuilder, QuestionEvidence, ReachedNodes
-from rulewright.learn.nlil.generator import Attentions
 from rulewright.learn.nlil.questions import LearningTask
 from rulewright.logic import Annotations, Atom, Formula, Not, Rule, Variable
 from rulewright.logic.chain import decode_path, is_inverse, path_atoms, step_relation
@@ -140,34 +136,11 @@ def _trailing_filters(path: OperatorPath, vocabulary: Vocabulary) -> OperatorPat
 # Reading
 
 
-Pick = Callable[[Floats], int]
-
-
-def pick_likeliest(distribution: Floats) -> int:
-    """Choose the most probable."""
-    return int(np.argmax(distribution))
-
-
-def make_sampler(random: np.random.Generator) -> Pick:
-    """Return a choice by chance, as probable as the distribution says."""
-
-    def pick(distribution: Floats) -> int:
-        ends = np.cumsum(distribution)
-        return int(np.searchsorted(ends, random.random() * ends[-1], side="right").clip(0, len(ends) - 1))
-
-    return pick
-
-
 class RuleReader:
-    """Reads the crisp rules of attentions over one vocabulary; what is hidden can never be true."""
+    """Reads crisp choices over one vocabulary as literals; what is hidden can never be true."""
 
     def __init__(self, codes: StatementCodes, hidden: HiddenFacts) -> None:
         self.codes, self.hidden = codes, hidden
-
-    def read(self, attentions: Attentions, pick: Pick) -> list[Alternatives]:
-        """Return the rule of each group as alternatives."""
-        arrays = _AttentionArrays.from_tensors(attentions)
-        return [_RuleDraw(self, arrays, group, pick).read_output() for group in range(len(arrays.operators))]
 
     def make_literal(self, statement: int, left: OperatorPath, right: OperatorPath) -> Alternatives:
         """Return a literal, or TRUE or FALSE where it is always true or always false."""
@@ -187,70 +160,6 @@ class RuleReader:
         else:
             is_hidden = form == "left" and code in self.hidden.marks
         return FALSE if is_hidden else frozenset([frozenset([(literal, True)])])
-
-
-class _AttentionArrays(NamedTuple):
-    """Attentions as arrays, in which single choices are looked up faster than in tensors."""
-
-    operators: Floats
-    first: Floats
-    second: Floats | None
-    levels: list[list[Floats]]
-    output: Floats
-
-    @classmethod
-    def from_tensors(cls, attentions: Attentions) -> _AttentionArrays:
-        def convert(attention: Tensor) -> Floats:
-            array: Floats = attention.detach().double().numpy()
-            return array
-
-        second = None if attentions.second is None else convert(attentions.second)
-        levels = [[convert(side) for side in level] for level in attentions.levels]
-        return cls(convert(attentions.operators), convert(attentions.first), second, levels, convert(attentions.output))
-
-
-class _RuleDraw:
-    """One crisp choice of every attention of a group, made when it is first needed and then kept."""
-
-    def __init__(self, reader: RuleReader, attentions: _AttentionArrays, group: int, pick: Pick) -> None:
-        self._reader, self._attentions, self._group, self._pick = reader, attentions, group, pick
-        self._choices: dict[tuple[object, ...], int] = {}
-
-    def _choose(self, key: tuple[object, ...], distribution: Floats) -> int:
-        if key not in self._choices:
-            self._choices[key] = self._pick(distribution)
-        return self._choices[key]
-
-    def read_output(self) -> Alternatives:
-        position = self._choose(("output",), self._attentions.output[self._group])
-        statements = self._attentions.first.shape[1]
-        if position < statements:
-            return self._read_statement(position)
-        level, formula = divmod(position - statements, self._attentions.levels[0][0].shape[1])
-        return self._read_formula(level, formula)
-
-    def _read_formula(self, level: int, formula: int) -> Alternatives:
-        sides = []
-        for side, attention in enumerate(self._attentions.levels[level]):
-            distribution = attention[self._group, formula]
-            position = self._choose(("level", level, formula, side), distribution)
-            is_negated, part = divmod(position, len(distribution) // 2)
-            read = self._read_statement(part) if level == 0 else self._read_formula(level - 1, part)
-            sides.append(negate(read) if is_negated else read)
-        return conjoin(*sides)
-
-    def _read_statement(self, statement: int) -> Alternatives:
-        left = self._read_path("first", self._attentions.first, statement)
-        right = () if self._attentions.second is None else self._read_path("second", self._attentions.second, statement)
-        return self._reader.make_literal(statement, left, right)
-
-    def _read_path(self, name: str, attention: Floats, statement: int) -> OperatorPath:
-        position = self._choose((name, statement), attention[self._group, statement])
-        if position == 0:
-            return ()
-        steps, chain = divmod(position - 1, self._attentions.operators.shape[1])
-        operators = self._attentions.operators[self._group, chain]
-        return tuple(self._choose(("operator", chain, step), operators[step]) for step in range(steps + 1))
 
 
 def conjoin(one: Alternatives, other: Alternatives) -> Alternatives:
@@ -296,7 +205,7 @@ def _drop_implied(conjunction: Conjunction) -> Conjunction:
 # Matching
 
 
-class _LiteralMatcher:
+class LiteralMatcher:
     """Finds the questions of a batch of which literals are true, by walking their paths over its evidence."""
 
     def __init__(self, evidence: QuestionEvidence) -> None:
@@ -357,7 +266,7 @@ def match_literals(
     """Return for each literal the questions of which it is true, each without its hidden facts."""
     rows: dict[PathLiteral, list[Ids]] = {literal: [np.zeros(0, dtype=np.int64)] for literal in literals}
     for low in range(0, len(arguments[0]), block):
-        matcher = _LiteralMatcher(builder.build([column[low : low + block] for column in arguments], hidden))
+        matcher = LiteralMatcher(builder.build([column[low : low + block] for column in arguments], hidden))
         for literal, matched in rows.items():
             matched.append(matcher.match(literal) + low)
     return {literal: np.concatenate(matched) for literal, matched in rows.items()}

@@ -25,7 +25,7 @@ from rulewright.learn.nlil.formulas import RuleWriter, match_conjunctions
 from rulewright.learn.nlil.generator import Truth, score_questions
 from rulewright.learn.nlil.questions import LearningTask
 from rulewright.learn.nlil.rounds import SelectionSettings, TaskResult, learn_predicate
-from rulewright.learn.nlil.search import GeneratorSettings, RuleSearch
+from rulewright.learn.nlil.search import GeneratorSettings, Objective, RuleSearch
 from rulewright.logic import Rule, RuleSet
 
 BLOCK = 2048
@@ -36,9 +36,10 @@ class NLILLearner(Learner):
     """Explains predicates: for each, transformers write rules of paths, joined statements and their combinations.
 
     A rule's parts are chosen by attention that depends on the target alone, never on a question, so that a rule means
-    the same everywhere (Equations 3 to 15 of the paper). Trained on questions, each without its own fact, attention
-    sharpens until the rule can be read off; every rule that was read is then counted exactly, and those are kept that
-    explain the target.
+    the same everywhere (Equations 3 to 15 of the paper). Rules are drawn by chance as attention has it, and counted on
+    questions, each without its own fact; the transformers learn to draw what gained, given what is explained already,
+    and where rules are combined later rounds go on from the best rules of earlier ones. Every rule is then counted
+    exactly, and those are kept that explain the target.
 
     Args:
         targets: the predicates to explain, of one or two entities; by default all that have facts.
@@ -51,13 +52,19 @@ class NLILLearner(Learner):
         shared, width, layers, heads: of the transformers; ``shared`` gives all rules the same embeddings.
         slots, seeds: how many rules of a target are trained at a time, and from how many true questions the choice of
             predicates of each is made (0: all choose from the same).
-        epochs, batch_size, rate, sharpest, entropy: of training. ``sharpest`` is the last temperature. With 0 epochs
-            nothing is trained: rules are drawn as chance has it from what occurs near true questions.
-        truth: ``"exponential"``, ``1 − exp(−count)``, or ``"paper"``, ``σ(count)``, which is never below ½.
+        objective: what is learned. ``"counted"``: to draw rules that gain, by what was counted of those drawn before.
+            ``"relaxed"``: to answer questions by relaxed rules, by gradient, as in the paper; rules are drawn when that
+            is done, from a generator for each round.
+        epochs, rate, entropy: of training: in how many parts between draws (``"counted"``), or passes over questions
+            (``"relaxed"``), with what learning rate, and what is given for choices that stay open (``"counted"``) or is
+            the price of those that do (``"relaxed"``). With 0 epochs nothing is trained: rules are drawn as chance has
+            it from what occurs near true questions.
+        batch_size, sharpest, truth: of the objective ``"relaxed"``: questions a step, the last temperature, and
+            ``"exponential"``, ``1 − exp(−count)``, or ``"paper"``, ``σ(count)``, which is never below ½.
         max_predicates, max_edges: how many operators and statements a rule chooses from, and how many steps are
             followed from one entity in training (all by default).
-        rounds, samples: how many generators are trained one after the other, each on what is still unexplained, and
-            how many rules are drawn from each of their slots beside the likeliest.
+        rounds, samples: how many times rules are drawn, each time about what is still unexplained, and how many rules
+            each slot draws in a round.
         max_length, min_support, min_precision, max_rules: of the rules that are kept for a target.
         max_heads, max_facts: on how many first arguments that have the target, and on how many that have not, rules of
             two arguments are counted before they are chosen, and how many facts a round asks about. The rules that are
@@ -81,7 +88,7 @@ class NLILLearner(Learner):
     target how it went, ``without_rules_`` which targets have no rules and why.
 
     >>> from rulewright.data.generators import even_successor
-    >>> options = {"levels": 0, "layers": 1, "seeds": 0, "slots": 13, "rounds": 9, "epochs": 40, "rate": 0.002}
+    >>> options = {"levels": 0, "layers": 1, "seeds": 0, "slots": 13}
     >>> learner = NLILLearner(targets=["even"], held_out=0, min_support=1, min_precision=1.0, **options)
     >>> sorted(str(rule.canonical()) for rule in learner.fit(even_successor(20).kb).rules_.rules)
     ['even(X0) :- even(X1), succ(X1, X2), succ(X2, X0).', 'even(X0) :- zero(X0).']
@@ -106,6 +113,7 @@ class NLILLearner(Learner):
         "max_edges": Whole(1, optional=True),
         "sharpest": Real(0, 1, above=True),
         "truth": OneOf("exponential", "paper"),
+        "objective": OneOf("counted", "relaxed"),
         "min_precision": SHARE,
         "held_out": Real(0, 1, below=True),
         "time_limit": TIME_LIMIT,
@@ -127,16 +135,17 @@ class NLILLearner(Learner):
         heads: int = 4,
         slots: int = 7,
         seeds: int = 3,
-        epochs: int = 30,
+        epochs: int = 4,
         batch_size: int = 256,
-        rate: float = 0.003,
+        rate: float = 0.02,
         sharpest: float = 0.3,
-        entropy: float = 0.01,
+        entropy: float = 0.05,
         truth: Truth = "exponential",
+        objective: Objective = "counted",
         max_predicates: int = 40,
         max_edges: int | None = None,
-        rounds: int = 3,
-        samples: int = 20,
+        rounds: int = 6,
+        samples: int = 60,
         max_length: int = 6,
         min_support: int = 2,
         min_precision: float = 0.5,
@@ -161,6 +170,7 @@ class NLILLearner(Learner):
         self.slots, self.seeds = slots, seeds
         self.epochs, self.batch_size, self.rate = epochs, batch_size, rate
         self.sharpest, self.entropy, self.truth = sharpest, entropy, truth
+        self.objective = objective
         self.max_predicates, self.max_edges = max_predicates, max_edges
         self.rounds, self.samples = rounds, samples
         self.max_length, self.min_support, self.min_precision = max_length, min_support, min_precision
@@ -217,7 +227,8 @@ class NLILLearner(Learner):
         """Return how true a target is of questions, given as columns of entity indices, each without its own fact.
 
         Hard scores are those of the extracted rules: ``1 − Π (1 − confidence)`` over those that hold. Soft scores are
-        those of the relaxed rules, the highest ``σ(a + b · score)`` of all slots of all generators.
+        those of the relaxed rules, the highest ``σ(a + b · score)`` of all slots of all generators: only where
+        ``objective`` is ``"relaxed"`` and something was trained.
         """
         if target not in self.learned_:
             raise unknown_name("target", target, self.learned_)
@@ -225,6 +236,8 @@ class NLILLearner(Learner):
         task = LearningTask.for_targets(FactGraph(self.kb_ if kb is None else kb), result.targets)
         columns = [np.asarray(column, dtype=np.int64) for column in arguments]
         target_index = result.targets.index(target)
+        if soft and not result.generators:
+            raise DataError('soft scores are those of relaxed rules: learn with objective="relaxed" and epochs')
         if soft:
             return self._score_softly(result, task, target_index, columns)
         pairs = zip(result.written, result.rules, strict=True)
@@ -315,6 +328,7 @@ class NLILLearner(Learner):
             sharpest=self.sharpest,
             entropy=self.entropy,
             truth=self.truth,
+            objective=self.objective,
             max_predicates=self.max_predicates,
             max_edges=self.max_edges,
         )
