@@ -125,6 +125,24 @@ def normalize(literal: PathLiteral, codes: StatementCodes) -> PathLiteral:
     return PathLiteral(codes.mark_statement(1, mark), None, path)
 
 
+def drop_filters(literal: PathLiteral, codes: StatementCodes) -> list[PathLiteral]:
+    """Return a literal with one of its filters left out, in all ways.
+
+    >>> codes = StatementCodes(1, Vocabulary(("succ",), ("even", "odd")))  # 1 and 2 are steps, 3 and 4 filters
+    >>> drop_filters(PathLiteral(1, (4, 1), None), codes)
+    [PathLiteral(statement=1, left=(1,), right=None)]
+    """
+
+    def without(path: OperatorPath | None) -> list[OperatorPath]:
+        positions = [place for place, operator in enumerate(path or ()) if codes.vocabulary.is_filter(operator)]
+        return [(path or ())[:place] + (path or ())[place + 1 :] for place in positions]
+
+    return [
+        *(PathLiteral(literal.statement, path, literal.right) for path in without(literal.left)),
+        *(PathLiteral(literal.statement, literal.left, path) for path in without(literal.right)),
+    ]
+
+
 def _trailing_filters(path: OperatorPath, vocabulary: Vocabulary) -> OperatorPath:
     """Return the filters at the end of a path."""
     start = len(path)

@@ -241,6 +241,10 @@ def learn_predicate(search: RuleSearch, settings: SelectionSettings) -> TaskResu
         tried = new if search.budget.seconds is None else search.try_rules(new, train)
         pool += [rule for rule in counts.count(tried) if rule.support]
         kept = choose(pool)
+        while shorter := {short for rule in kept for short in search.shorten(rule.written)} - seen:
+            seen |= shorter
+            pool += [rule for rule in counts.count(shorter) if rule.support]
+            kept = choose(pool)
         if len(right_rows(kept)) == positives and all(rule.precision == 1 for rule in kept):
             grounded = _is_grounded(search, settings.max_chained, kept, train)
             if grounded is not False:

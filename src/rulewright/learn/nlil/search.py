@@ -29,6 +29,7 @@ from rulewright.learn.nlil.formulas import (
     RuleWriter,
     conjoin,
     count_atoms,
+    drop_filters,
     match_conjunctions,
     uses_target,
 )
@@ -236,10 +237,13 @@ class RuleSearch:
         generator = self._take_generator(choices)
         if folder is not None and (finished := self._load_round(folder, identity, generator)) is not None:
             return finished
-        gains = RuleGains(self.task, questions, weights, builder, seed=seed)
+        gains = None  # of rules that are drawn without training and not gone on from nothing need be known
+        if self.training.epochs or self.shape.levels:
+            gains = RuleGains(self.task, questions, weights, builder, seed=seed)
         rules, is_cut = self._draw_and_learn(generator, gains, seed, report, budget)
         self.is_cut |= is_cut
-        self._note_leads(rules, gains)
+        if gains is not None:
+            self._note_leads(rules, gains)
         if folder is not None and not is_cut:
             self._save_round(folder, identity, generator, rules)
         return rules
@@ -298,7 +302,12 @@ class RuleSearch:
         return self._generator
 
     def _draw_and_learn(
-        self, generator: Generator, gains: RuleGains, seed: int, progress: Callable[[float], None], budget: TimeBudget
+        self,
+        generator: Generator,
+        gains: RuleGains | None,
+        seed: int,
+        progress: Callable[[float], None],
+        budget: TimeBudget,
     ) -> tuple[set[WrittenRule], bool]:
         """Draw ``samples`` rules for each slot, and learn between draws; the second value is whether time was over.
 
@@ -312,7 +321,7 @@ class RuleSearch:
         groups = torch.nonzero((generator.choices.statements >= 0).any(1))[:, 0]  # of slots that have a choice
         sizes = [len(part) for part in np.array_split(np.arange(self.samples), epochs + 1)]
         slots, begun = self.training.slots, sorted(self._begun)
-        begun_rows = [gains.match([self._begun[group]]) for group in begun]
+        begun_rows = [gains.match([self._begun[group]]) for group in begun] if gains is not None else []
         begun_targets = np.array([group // slots for group in begun], dtype=np.int64)
         rules: set[WrittenRule] = set()
         seen: set[bytes] = set()
@@ -331,6 +340,7 @@ class RuleSearch:
             progress(max((epoch + 1) / len(sizes), budget.spent))
             if is_cut or epoch == epochs:
                 return rules, is_cut
+            assert gains is not None
             for target_index, body in sorted(new, key=repr):
                 gains.explain(target_index, gains.match([body]))
             fresh: list[int] = []
@@ -446,6 +456,16 @@ class RuleSearch:
         true = np.flatnonzero(questions.truth.any(axis=1))
         rows = np.sort(np.random.default_rng(self.seed).permutation(true)[:TRIED])
         return {rule.written for rule in count_rules(rules, self.task, questions.take(rows)) if rule.support}
+
+    def shorten(self, rule: WrittenRule) -> set[WrittenRule]:
+        """Return the rules with one literal or one filter less, which may be as good and are easier to read."""
+        target_index, body = rule
+        shorter: set[Conjunction] = set()
+        for literal, positive in body:
+            rest = body - {(literal, positive)}
+            shorter.add(rest)
+            shorter |= {rest | {(short, positive)} for short in drop_filters(literal, self.codes)}
+        return {(target_index, short) for short in shorter if self.writers[target_index].why_not(short) is None}
 
     def is_recursive(self, rule: CountedRule) -> bool:
         """Whether a rule uses facts of its own target."""
