@@ -43,7 +43,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             latest = time.monotonic()
             tell(f"{stage}: {done} of {total} epochs, {latest - began:.0f} s")
 
-    def learn(options: dict[str, Any]) -> tuple[NLILLearner, dict[str, Any]]:
+    def learn(folder: Path, options: dict[str, Any]) -> tuple[NLILLearner, dict[str, Any]]:
         began, core_began = time.monotonic(), time.process_time()
         learner = NLILLearner(
             targets=[*counts], exclusive=True, seed=seed, folder=folder, progress=progress, **options
@@ -56,9 +56,9 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             "against": len(learner.against_),
         }
 
-    learner, figures = learn(settings["options"])
+    learner, figures = learn(folder / "trained", settings["options"])
     scores = learner.classify(test)
-    untrained, untrained_figures = learn({**settings["options"], "epochs": 0})
+    untrained, untrained_figures = learn(folder / "untrained", {**settings["options"], "epochs": 0})
     return {
         "experiment": experiment.name,
         "title": experiment.title,
