@@ -79,18 +79,20 @@ def make_lnn(kb: KnowledgeBase, seed: int, limit: float) -> Learner:
     return LNNLearner(template, seed=seed, time_limit=limit)
 
 
-def make_nlil(kb: KnowledgeBase, seed: int, limit: float, *, epochs: int = 30, rounds: int = 3) -> Learner:
-    """Return NLIL with paths of three steps, twice combined, and complements."""
-    options = {"epochs": epochs, "rounds": rounds, "seed": seed, "time_limit": limit}
-    return NLILLearner(targets=[TARGET], steps=3, levels=2, negation=True, **options)  # type: ignore[arg-type]
+def make_nlil(kb: KnowledgeBase, seed: int, limit: float, *, epochs: int = 4, rounds: int = 6) -> Learner:
+    """Return NLIL with paths of two steps, combined, and complements."""
+    return NLILLearner(
+        targets=[TARGET], negation=True, min_precision=0.1, epochs=epochs, rounds=rounds, seed=seed, time_limit=limit
+    )
 
 
 LEARNERS: Mapping[str, Callable[[KnowledgeBase, int, float], Learner]] = {
     "RuleMiner": make_miner,
     "LNNLearner": make_lnn,
     "NLIL untrained": partial(make_nlil, epochs=0, rounds=MANY),
+    "NLIL trained": partial(make_nlil, rounds=20),
     "NLIL untrained, as many draws": partial(make_nlil, epochs=0),
-    "NLIL trained": make_nlil,
+    "NLIL trained, as many draws": make_nlil,
 }
 
 

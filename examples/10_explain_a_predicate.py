@@ -6,7 +6,7 @@ from rulewright.data.generators import family
 kb = family(80, seed=1).kb
 print(kb)
 
-learner = rw.NLILLearner(targets=["grandparent_of"], levels=0, layers=1, epochs=10, rounds=1, max_facts=100).fit(kb)
+learner = rw.NLILLearner(targets=["grandparent_of"], levels=0, layers=1, rounds=1, max_facts=100).fit(kb)
 for rule in learner.rules_.rules:
     print(rule)
 
@@ -17,7 +17,7 @@ print(rw.explain_counts(learner.rules_.rules[0], kb, limit=1))
 facts = [("home", f"p{i}") for i in range(40) if i % 2] + [("lives_with", f"p{i}", f"q{i}") for i in range(40) if i % 3]
 facts += [("alone", f"p{i}") for i in range(40) if i % 2 and not i % 3]
 people = rw.KnowledgeBase.from_facts(facts)
-learner = rw.NLILLearner(targets="alone", negation=True, layers=1, epochs=0, rounds=6).fit(people)
+learner = rw.NLILLearner(targets="alone", negation=True, layers=1).fit(people)
 for rule in learner.rules_.rules:
     print(rule)
 print(rw.explain_counts(learner.rules_.rules[-1], rw.apply(learner.auxiliary_, people).completed, limit=1))

@@ -14,7 +14,7 @@ for number in range(80):  # small scenes: people wear things and ride things; so
     if random.random() < 0.05:
         model[hat] = "bag"  # the model makes mistakes, and these have no reason in the scene
 
-learner = rw.NLILLearner(levels=0, layers=1, rounds=2, epochs=15)
+learner = rw.NLILLearner(levels=0, layers=1, rounds=2)
 explanation = rw.explain_classifier(rw.KnowledgeBase.from_facts(facts), model, learner)
 print(explanation)
 name, rules = explanation.explain("bike3")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
-from rulewright.data.generators import even_successor
+from rulewright.data.generators import even_successor, planted
 from rulewright.engine import Engine
 from rulewright.errors import DataError, NotFittedError, UnknownNameError
 from rulewright.learn.nlil.learner import NLILLearner
@@ -191,3 +191,31 @@ def test_fit_comes_first() -> None:
         NLILLearner().classify()
     with pytest.raises(NotFittedError, match="fit"):
         NLILLearner().scores("p", [np.zeros(1, dtype=np.int64)])
+
+
+def three_marks(seed: int) -> KnowledgeBase:
+    """Return eight marks by chance, and a target that three of them settle: ``m0``, neither ``m1`` nor ``m2``."""
+    marks = np.random.default_rng(seed).random((300, 8)) < 0.4
+    facts = [(f"m{mark}", f"e{entity}") for entity, mark in zip(*np.nonzero(marks), strict=True)]
+    facts += [("t", f"e{entity}") for entity in np.flatnonzero(marks[:, 0] & ~marks[:, 1] & ~marks[:, 2])]
+    return KnowledgeBase.from_facts(facts)
+
+
+@pytest.mark.parametrize("epochs", [0, 4])
+def test_rounds_go_on_from_the_best_rules_of_earlier_ones(epochs: int) -> None:
+    learner = NLILLearner(targets="t", negation=True, layers=1, width=16, epochs=epochs, rounds=8).fit(three_marks(0))
+    assert [str(rule.canonical()) for rule in learner.rules_.rules] == ["t(X0) :- m0(X0), !m1(X0), !m2(X0)."]
+    assert learner.learned_["t"].recall == 1
+
+
+def test_training_makes_better_rules_of_as_many_draws() -> None:
+    found = {}
+    for epochs in (0, 4):
+        right = 0
+        for seed in range(6):
+            kb = planted("conjunction", seed=seed, entities=300).kb
+            options = {"steps": 1, "layers": 1, "rounds": 3, "samples": 20, "min_precision": 0.1}
+            rules = NLILLearner(targets="target", epochs=epochs, seed=seed, **options).fit(kb).rules_.rules
+            right += max((rule.support or 0 for rule in rules if rule.confidence > 0.8), default=0)
+        found[epochs] = right
+    assert found[4] > found[0]

@@ -72,7 +72,7 @@ def explain_classifier(
     >>> scenes = [("wears", f"{i}p", f"{i}h") for i in range(30)] + [("rides", f"{i}p", f"{i}b") for i in range(30)]
     >>> kb = KnowledgeBase.from_facts(scenes)
     >>> model = {f"{i}{letter}": name for i in range(30) for letter, name in zip("phb", ("person", "hat", "bike"))}
-    >>> explanation = explain_classifier(kb, model, NLILLearner(levels=0, layers=1, rounds=1, epochs=20))
+    >>> explanation = explain_classifier(kb, model, NLILLearner(levels=0, layers=1, rounds=1))
     >>> explanation.fidelity, explanation.explain("3h")[0]
     (1.0, 'hat')
     """
