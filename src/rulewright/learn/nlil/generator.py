@@ -166,7 +166,7 @@ class _AttentionLayer(nn.Module):
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
         self.feed = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
-        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.before, self.beside, self.after = (nn.LayerNorm(width) for _ in range(3))
 
     def forward(
         self, queries: Tensor, values: Tensor, forbidden: Tensor | None, temperature: float
@@ -176,12 +176,13 @@ class _AttentionLayer(nn.Module):
         def split_heads(rows: Tensor) -> Tensor:
             return rows.view(groups, -1, self.heads, width // self.heads).transpose(1, 2)
 
+        values = self.beside(values)  # or else what is summed up over many steps would settle all choices
         query, key = split_heads(self.query(self.before(queries))), split_heads(self.key(values))
-        logits = query @ key.transpose(2, 3) / math.sqrt(width // self.heads)
+        logits = query @ key.transpose(2, 3) / (math.sqrt(width // self.heads) * temperature)
         if forbidden is not None:
             mask = forbidden[:, None, None] if forbidden.ndim == 2 else forbidden[:, None]
-            logits = logits.masked_fill(mask, -1e9)
-        attention = (logits / temperature).softmax(-1)
+            logits = logits.masked_fill(mask, torch.finfo(logits.dtype).min)
+        attention = logits.softmax(-1)
         attended = (attention @ split_heads(self.value(values))).transpose(1, 2).reshape(groups, count, width)
         queries = queries + self.out(attended)
         return queries + self.feed(self.after(queries)), attention[:, 0]
