@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import needs_data
+from real_data import DATA, needs_data
 
 from rulewright import datasets
 from rulewright.data import KnowledgeBase
@@ -90,13 +90,15 @@ def test_where_facts_are_alike_they_are_drawn_alike() -> None:
 
 @needs_data
 @pytest.mark.parametrize("name", ["umls", "kinship", "wn18rr"])
-def test_splits_drawn_at_random_change_nothing(name: str) -> None:
+def test_splits_drawn_at_random_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
     kb = datasets.load(name)
     assert not FactSampler(Graph(kb), Graph(kb.splits["valid"])).is_matching
 
 
 @needs_data
-def test_what_a_benchmark_leaves_out_is_noticed() -> None:
+def test_what_a_benchmark_leaves_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
     kb = datasets.load("fb15k237")
     sampler = FactSampler(Graph(kb), Graph(kb.splits["valid"]))
     assert sampler.share == pytest.approx(0.3777, abs=1e-4)
