@@ -259,6 +259,7 @@ def learn_classes(search: RuleSearch, settings: SelectionSettings) -> ClassResul
             for rule, unseen_rule, weight in zip(kept, measured, weights.weight, strict=True)
         ),
         tuple(search.generators),
+        search.n_rounds,
         measured_on,
         sum(len(right_rows(rules)) for rules in of_classes) / max(1, int(train.truth.sum())),
         len(rows),

@@ -58,7 +58,8 @@ class SelectionSettings:
 class TaskResult:
     """What was learned of a task: rules with their figures, in the order of the targets, and how it went.
 
-    ``measured_on`` says what the figures are about, and ``held_out`` has the questions that were held out. ``recall``
+    ``generators`` are those trained by relaxed scores, ``n_rounds`` how many rounds there were. ``measured_on`` says
+    what the figures are about, and ``held_out`` has the questions that were held out. ``recall``
     is the share of true training questions that some rule is right of; ``n_read`` how many rules were read, ``refused``
     how many were no rules of the language, by reason. ``grounded`` says whether recursive rules have something to start
     from: None where none is recursive or it was not found out. ``is_cut`` says whether time was over too soon,
@@ -70,6 +71,7 @@ class TaskResult:
     written: tuple[WrittenRule, ...]
     rules: tuple[Rule, ...]
     generators: tuple[Generator, ...]
+    n_rounds: int
     measured_on: str
     recall: float
     n_read: int
@@ -260,6 +262,7 @@ def learn_predicate(search: RuleSearch, settings: SelectionSettings) -> TaskResu
         tuple(rule.written for rule in kept),
         tuple(figures[rule.written].write(search.writers[0]) for rule in kept),
         tuple(search.generators),
+        search.n_rounds,
         counts.measured_on,
         len(right_rows(kept)) / max(1, positives),
         len(seen),

@@ -174,15 +174,15 @@ class RuleSearch:
         self.generators: list[Generator] = []
         self.refused: dict[str, int] = {}
         self.n_drawn = 0
-        self._round = 0
+        self.n_rounds = 0
         self._generator: Generator | None = None
         self._leads: list[dict[Conjunction, float]] = [{} for _ in task.targets]
         self._begun: dict[int, Conjunction] = {}
 
     def run_round(self, questions: TargetQuestions, weights: Floats, *, recursive: bool = True) -> set[WrittenRule]:
         """Draw the rules of one more round."""
-        round_index, seed = self._round, self.seed + 1000 * self._round
-        self._round += 1
+        round_index, seed = self.n_rounds, self.seed + 1000 * self.n_rounds
+        self.n_rounds += 1
         # a round that was cut short would be another after a longer one, so what follows it is not kept
         folder = None if self.folder is None or self.is_cut else self.folder / f"round_{round_index}"
         identity = {
@@ -447,7 +447,7 @@ class RuleSearch:
 
     def is_out_of_time(self) -> bool:
         """Whether there is no time for another round; the first is always run."""
-        is_over = self._round > 0 and self.budget.is_over
+        is_over = self.n_rounds > 0 and self.budget.is_over
         self.is_cut |= is_over
         return is_over
 

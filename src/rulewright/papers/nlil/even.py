@@ -40,7 +40,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             "rows": {"asked one by one": measure(inferred, even), "derived from zero": measure(derived, even)},
             "exact": inferred == even and derived == even,
             "zero": 0 in inferred and 0 in derived,
-            "rounds": len(learner.learned_[TARGET].generators),
+            "rounds": learner.learned_[TARGET].n_rounds,
             "read": learner.learned_[TARGET].n_read,
             "rules": [str(rule) for rule in learner.rules_],
             "seconds": round(seconds, 1),
