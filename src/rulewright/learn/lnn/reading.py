@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from rulewright.errors import DataError
-from rulewright.learn.lnn.crisp import CrispReader, HeadReading
+from rulewright.learn.lnn.crisp import CrispReader
 from rulewright.learn.lnn.grounding import TemplateGrounding
 from rulewright.learn.lnn.network import TemplateNetwork
 from rulewright.learn.lnn.template import Neuron
+from rulewright.learn.lnn.unfolding import HeadReading
 from rulewright.logic import (
     Annotations,
     Atom,
