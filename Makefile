@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # one thread a worker: more would only wait for each other
+# One thread a worker: more would only wait for each other. Tests of one group, such as Spark's, share a worker.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo test test-fast lint docs bench hooks clean
+.PHONY: demo test test-fast soak lint docs bench hooks clean
 
 demo: .venv/.core
 	@$(BIN)/rulewright demo
@@ -14,6 +15,9 @@ test: .venv/.dev
 
 test-fast: .venv/.dev
 	@$(PYTEST) -m "not slow"
+
+soak: .venv/.dev
+	@RULEWRIGHT_SOAK=1 $(PYTEST) -m soak
 
 lint: .venv/.dev
 	@$(BIN)/ruff check .
@@ -42,7 +46,7 @@ $(BIN)/python:
 
 .venv/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing rulewright with its test tools (a minute or two, once) ..."
-	@$(INSTALL) --editable '.[dev,docs,frames,nlp,rdf,viz,web]'
+	@$(INSTALL) --editable '.[dev,docs,frames,nlp,rdf,spark,viz,web]'
 	@touch $@ .venv/.core
 
 clean:

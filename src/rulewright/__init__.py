@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rulewright.data import KnowledgeBase as KnowledgeBase
     from rulewright.data import KnowledgeBaseBuilder as KnowledgeBaseBuilder
     from rulewright.engine import Engine as Engine
+    from rulewright.engine import StoredFacts as StoredFacts
+    from rulewright.engine import store_facts as store_facts
     from rulewright.errors import RulewrightError as RulewrightError
     from rulewright.evaluate import explain_counts as explain_counts
     from rulewright.evaluate.ranking import evaluate_ranking as evaluate_ranking
@@ -54,7 +56,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "datasets": "",
         "data": "KnowledgeBase KnowledgeBaseBuilder",
-        "engine": "Engine",
+        "engine": "Engine StoredFacts store_facts",
         "errors": "RulewrightError",
         "evaluate": "evaluate explain_counts",
         "evaluate.ranking": "evaluate_ranking",

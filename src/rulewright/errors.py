@@ -84,6 +84,10 @@ class MemoryLimitError(RulewrightError, MemoryError):
     """Work that would not fit within the memory limit."""
 
 
+class EngineError(RulewrightError, RuntimeError):
+    """A back end that cannot be reached, or could not do what it was asked for."""
+
+
 class TimeLimitError(RulewrightError, TimeoutError):
     """Work that was stopped because it took too long."""
 

@@ -99,7 +99,7 @@ def test_the_files_of_a_folder_are_inputs_and_its_rules_are_not(folder):
     ("args", "option", "reason"),
     [
         (["learn", "family.tsv", "--queries", "9"], "queries", "it is for --learner paths; mine would ignore it"),
-        (["learn", "family.tsv", "--folder", "kept"], "folder", "it is for --learner paths and lnn and nlil; mine"),
+        (["learn", "family.tsv", "--folder", "kept"], "folder", "mining keeps tables in a folder for --engine"),
         (["learn", "family.tsv", "--learner", "paths", "--prune"], "prune", "it is for --learner mine; paths"),
         (["learn", "family.tsv", "--json", "--limit", "3"], "limit", "only the table"),
         (

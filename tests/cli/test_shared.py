@@ -40,7 +40,7 @@ def test_what_is_done_is_said_on_standard_error(folder, args):
 
 def test_twice_verbose_shows_sql(folder):
     told = run(*APPLY, "-vv").stderr
-    assert " s: CREATE OR REPLACE TABLE fact_ee" in told
+    assert " s: CREATE OR REPLACE TEMP TABLE fact_ee" in told
 
 
 def test_a_log_file_has_everything_and_grows(folder):

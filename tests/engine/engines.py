@@ -10,29 +10,37 @@ from typing import Protocol
 
 import numpy as np
 
-from rulewright.data import KnowledgeBase, signature
-from rulewright.engine import Engine, SQLEngine
+from rulewright.data import KnowledgeBase
+from rulewright.engine import Engine, SQLEngine, StoredFacts
 from rulewright.engine.batches import Derivation, FactIndex, batch_derivations, join_by_index
-from rulewright.engine.sql import Column, literals, table_name
+from rulewright.engine.sql import Column, literals
 from rulewright.engine.walks import Graph, find_relation
 from rulewright.logic import Atom, Chain, Literal, Rule, encode_path
 
 
+class JoinSorted:
+    """STRING_AGG(text, separator ORDER BY key), which SQLite has from 3.44 on."""
+
+    def __init__(self) -> None:
+        self.rows, self.separator, self.descending = [], "", False
+
+    def step(self, text: object, key: object, separator: str, descending: int) -> None:
+        self.rows.append((key, str(text)))
+        self.separator, self.descending = separator, bool(descending)
+
+    def finalize(self) -> str:
+        return self.separator.join(text for _, text in sorted(self.rows, reverse=self.descending))
+
+
 class SQLiteEngine(SQLEngine):
     def __init__(self, kb: KnowledgeBase) -> None:
+        super().__init__()
         self.kb = kb
         self.connection = sqlite3.connect(":memory:")
-        for truth in (True, False):
-            for kind in {signature(each) for each in kb.predicates.values()}:
-                name = table_name(kind, truth=truth)
-                columns = ", ".join(f"a{place}" for place in range(len(kind)))
-                self.connection.execute(f"CREATE TABLE {name} (p, {columns})")
-                table = kb.tables(truth=truth).get(kind)
-                if table is not None:
-                    rows = list(zip(table.predicate.tolist(), *(each.tolist() for each in table.columns), strict=True))
-                    self.connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * (len(kind) + 1))})", rows)
+        self.connection.create_aggregate("join_sorted", 4, JoinSorted)
+        self.load(kb)
 
-    def run(self, statement: str) -> dict[str, Column]:
+    def _run(self, statement: str) -> dict[str, Column]:
         cursor = self.connection.execute(statement)
         names = [each[0] for each in cursor.description]
         rows = cursor.fetchall()
@@ -46,11 +54,25 @@ class SQLiteEngine(SQLEngine):
         for start in range(0, size, batch_size):
             yield {name: column[start : start + batch_size] for name, column in found.items()}
 
-    def put(self, name: str, columns: Mapping[str, Column]) -> None:
-        self.connection.execute(f"DROP TABLE IF EXISTS {name}")
+    def _put(self, name: str, columns: Mapping[str, Column]) -> None:
+        self._drop(name)
         self.connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
         rows = list(zip(*(each.tolist() for each in columns.values()), strict=True))
         self.connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+
+    def _create(self, name: str, select: str) -> None:
+        self.connection.execute(f"CREATE TABLE made_anew AS {select}")
+        self._drop(name)
+        self.connection.execute(f"ALTER TABLE made_anew RENAME TO {name}")
+
+    def _append(self, name: str, select: str) -> None:
+        self.connection.execute(f"INSERT INTO {name} {select}")
+
+    def _drop(self, name: str) -> None:
+        self.connection.execute(f"DROP TABLE IF EXISTS {name}")
+
+    def join_sorted(self, text: str, separator: str = "", *, descending: bool = True, order: str | None = None) -> str:
+        return f"JOIN_SORTED({text}, {order or text}, '{separator}', {int(descending)})"
 
     def close(self) -> None:
         self.connection.close()
@@ -60,6 +82,23 @@ class SQLiteEngine(SQLEngine):
 
     def __exit__(self, *_):
         self.close()
+
+
+def store(kb: KnowledgeBase, engine: SQLEngine) -> StoredFacts:
+    """Hold a graph and its splits in an engine."""
+    stored = StoredFacts.of(kb, engine)
+    for name, split in kb.splits.items():
+        table = split.tables()["ee"]
+        engine.put(f"{name}_ee", {"p": table.predicate, "a0": table.columns[0], "a1": table.columns[1]})
+    counts = {name: kb.count(name) for name in kb.predicates}
+    domain = stored.domains["entity"]
+    splits = {
+        name: StoredFacts(
+            engine, domain, {each: split.count(each) for each in counts}, key="", facts_table=f"{name}_ee"
+        )
+        for name, split in kb.splits.items()
+    }
+    return StoredFacts(engine, domain, counts, key="", splits=splits)
 
 
 ENGINES = {"duckdb": Engine, "sqlite": SQLiteEngine}

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rulewright.cli.console import (
+    DatabaseFile,
+    EngineName,
     FactColumns,
     FactFormat,
     LabelFile,
+    MemoryLimitText,
+    TableFolder,
     check_output,
     console,
     print_json,
@@ -42,6 +46,9 @@ def apply(
         ),
     ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Write the known facts too, without scores.")] = False,
+    partition: Annotated[
+        bool, typer.Option("--partition", help="With --engine or --database: write a part for each relation.")
+    ] = False,
     min_score: Annotated[float, typer.Option(min=0, help="Leave out facts with a lower score.")] = 0.0,
     aggregation: Annotated[
         Literal["max", "max-plus", "noisy-or", "weight"] | None,
@@ -62,7 +69,10 @@ def apply(
     from_format: FactFormat = None,
     columns: FactColumns = None,
     limit: Annotated[int, typer.Option(min=0, help="How many facts the table shows.")] = 20,
-    memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
+    engine: EngineName = None,
+    database: DatabaseFile = None,
+    folder: TableFolder = None,
+    memory_limit: MemoryLimitText = None,
     json: Annotated[bool, typer.Option("--json", help="Print all new facts as JSON.")] = False,
 ) -> None:
     """Apply rules to facts and show what is new, with scores and the rules that gave it.
@@ -78,12 +88,28 @@ def apply(
 
     if output is None:
         refuse_options(context, "only a file (-o) can hold the known facts too", "complete")
+        refuse_options(context, "only files (-o) have parts", "partition")
+    if engine is not None or database is not None or facts.endswith(".duckdb"):
+        refuse_options(context, "in an engine everything that follows is kept", "max_facts")
+        refuse_options(context, "an update is of facts in memory", "update")
+    else:
+        refuse_options(context, "it is for --engine or --database", "partition")
     if json or output is not None:
         refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
     if update is not None:
         refuse_options(context, "an update has no joins in a database; it is for apply anew", "memory_limit")
     check_output(output, (rules, facts, update), "facts")
-    rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
+    rule_set = read_rules(rules)
+    kb = read_facts_of(
+        facts,
+        from_format,
+        columns,
+        engine=engine,
+        database=database,
+        folder=folder,
+        memory_limit=memory_limit,
+        context=context,
+    )
     refuse_heads(rule_set, kb, output)
     if update is not None:
         refuse_options(context, "an update takes the time that it takes", "time", "memory_limit")
@@ -109,7 +135,7 @@ def apply(
         )
     warn_of(inferred)
     if output is not None:
-        write_inferred(inferred, output, complete=complete)
+        write_inferred(inferred, output, complete=complete, partition=partition)
     if json:
         if output != "-":
             print_json(_as_json(inferred))
@@ -251,8 +277,13 @@ def _as_json(inferred: Inferred) -> dict[str, object]:
     }
 
 
-def write_inferred(inferred: Inferred, output: str, *, complete: bool = False) -> None:
+def write_inferred(inferred: Inferred, output: str, *, complete: bool = False, partition: bool = False) -> None:
     """Write new facts with their scores where the format can hold them, or with ``complete`` all facts without."""
+    from rulewright.reason.stored_inferred import StoredInferred
+
+    if isinstance(inferred, StoredInferred) and output != "-":
+        inferred.write(output, complete=complete, partition=partition)
+        return
     from rulewright.io import facts as facts_format
     from rulewright.io import jsonl, triples, write_facts
     from rulewright.io.formats import find_output_format

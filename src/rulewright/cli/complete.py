@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rulewright.cli.console import (
+    DatabaseFile,
+    EngineName,
     FactColumns,
     FactFormat,
     LabelFile,
+    MemoryLimitText,
+    TableFolder,
     check_output,
     print_json,
     print_line,
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 
 def complete(
+    context: typer.Context,
     rules: Annotated[
         str, typer.Argument(metavar="[RULES] FACTS", help="A rule file, or -; without one, rules are learned first.")
     ],
@@ -46,7 +51,10 @@ def complete(
     labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
-    memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
+    engine: EngineName = None,
+    database: DatabaseFile = None,
+    folder: TableFolder = None,
+    memory_limit: MemoryLimitText = None,
     json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
 ) -> None:
     """Find the best new facts of the whole graph, with scores and reasons.
@@ -58,7 +66,16 @@ def complete(
     from rulewright.reason import complete as complete_graph
 
     check_output(output, (rules, facts or ""), "facts")
-    kb = read_facts_of(rules if facts is None else facts, from_format, columns)
+    kb = read_facts_of(
+        rules if facts is None else facts,
+        from_format,
+        columns,
+        engine=engine,
+        database=database,
+        folder=folder,
+        memory_limit=memory_limit,
+        context=context,
+    )
     rule_set = _learn(kb) if facts is None else read_rules(rules)
     refuse_heads(rule_set, kb, output, predicate)
     with progress("applying rules") as report:

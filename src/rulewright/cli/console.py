@@ -60,6 +60,27 @@ LabelFile = Annotated[
         "--labels", metavar="FILE", help="Labels to show for names: a table with a name and its label a line."
     ),
 ]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ADDRESS",
+        help="Where the facts stay and the work is done: duckdb, or Spark: local[2], spark://host:7077, sc://host.",
+    ),
+]
+DatabaseFile = Annotated[
+    str | None,
+    typer.Option("--database", metavar="FILE", help="Keep the facts in this DuckDB file; memory may be smaller."),
+]
+TableFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--folder", metavar="DIR", help="Keep Spark's tables here; the same call goes on where it was stopped."
+    ),
+]
+MemoryLimitText = Annotated[
+    str | None, typer.Option("--memory-limit", "--memory", help="Memory for the joins, such as 2GB.")
+]
 _LOGGER = logging.getLogger("rulewright.cli")
 _TELL_EVERY = 10.0
 _PIPE_WIDTH = 160  # a pipe has no width of its own; tables should not be squeezed into a terminal's 80
@@ -194,11 +215,43 @@ def warn(text: str) -> None:
     Console(stderr=True, highlight=False).print(escape(text), style="yellow", soft_wrap=True)
 
 
-def read_facts_of(path: str, format: FactFormat = None, columns: FactColumns = None) -> KnowledgeBase:
-    """Read the facts that a command is given, and say on standard error what is to know of how they were read."""
+def read_facts_of(
+    path: str,
+    format: FactFormat = None,
+    columns: FactColumns = None,
+    *,
+    engine: str | None = None,
+    database: str | None = None,
+    folder: str | None = None,
+    memory_limit: str | None = None,
+    context: typer.Context | None = None,
+) -> KnowledgeBase:
+    """Read the facts that a command is given, and say on standard error what is to know of how they were read.
+
+    With an engine or a database they stay there; the engine is let go when the command ends.
+    """
+    from rulewright.errors import DataError
     from rulewright.io import read_facts
 
-    kb = read_facts(path, format=format, columns=columns)
+    if engine is None and database is None and not path.endswith(".duckdb"):
+        kb = read_facts(path, format=format, columns=columns)
+    else:
+        from rulewright.engine import store_facts
+
+        if format is not None:
+            raise DataError("an engine reads Parquet, TSV, CSV and N-Triples by their endings; --from is not for it")
+        stored = store_facts(
+            path,
+            engine=engine or "duckdb",
+            database=database,
+            folder=folder,
+            memory_limit=memory_limit,
+            columns=columns,
+        )
+        if context is not None:
+            context.call_on_close(stored.close)
+        stored.engine.on_expectation = lambda expectation: warn(f"to come: {expectation}")
+        kb = stored
     for note in kb.notes:
         warn(note)
     return kb

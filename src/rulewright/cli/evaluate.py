@@ -10,8 +10,12 @@ import typer
 from typer.core import TyperGroup
 
 from rulewright.cli.console import (
+    DatabaseFile,
+    EngineName,
     FactColumns,
     FactFormat,
+    MemoryLimitText,
+    TableFolder,
     print_json,
     print_line,
     print_table,
@@ -100,6 +104,10 @@ def evaluate_kbc(
     seed: Annotated[int, typer.Option(min=0, help="The seed of what is held out and of learning.")] = 0,
     from_format: FactFormat = None,
     columns: FactColumns = None,
+    engine: EngineName = None,
+    database: DatabaseFile = None,
+    folder: TableFolder = None,
+    memory_limit: MemoryLimitText = None,
     by_relation: _ByRelation = False,
     json: _Json = False,
 ) -> None:
@@ -124,7 +132,16 @@ def evaluate_kbc(
     if holdout is not None:
         refuse_options(context, "--holdout asks for facts of no split", "split")
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
-    kb = read_facts_of(facts, from_format, columns)
+    kb = read_facts_of(
+        facts,
+        from_format,
+        columns,
+        engine=engine,
+        database=database,
+        folder=folder,
+        memory_limit=memory_limit,
+        context=context,
+    )
     with progress("ranking") as report:
         tried: learn.Learner | None = None
         if rule_set is None and (best or learner == "paths"):

@@ -7,9 +7,13 @@ from typing import Annotated
 import typer
 
 from rulewright.cli.console import (
+    DatabaseFile,
+    EngineName,
     FactColumns,
     FactFormat,
     LabelFile,
+    MemoryLimitText,
+    TableFolder,
     check_output,
     print_json,
     print_line,
@@ -42,6 +46,10 @@ def explain(
     labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
+    engine: EngineName = None,
+    database: DatabaseFile = None,
+    folder: TableFolder = None,
+    memory_limit: MemoryLimitText = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
 ) -> None:
     """Explain why a fact follows from rules and facts: its proofs, and the facts that all of them rest on.
@@ -59,7 +67,16 @@ def explain(
     if every:
         refuse_options(context, "--all shows all proofs", "k")
     check_output(svg, (rules, facts))
-    kb = read_facts_of(facts, from_format, columns)
+    kb = read_facts_of(
+        facts,
+        from_format,
+        columns,
+        engine=engine,
+        database=database,
+        folder=folder,
+        memory_limit=memory_limit,
+        context=context,
+    )
     asked = [fact] if fact != STDIO else _split_facts(read_text(STDIO))
     explanations = explain_facts(read_rules(rules), kb, asked, k=None if every else k, depth=depth)
     if svg is not None:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rulewright.cli.console import (
+    DatabaseFile,
+    EngineName,
     FactColumns,
     FactFormat,
+    MemoryLimitText,
     check_output,
     live_rules,
     print_json,
@@ -46,7 +49,9 @@ _LEARNERS_OF = {
     "templates": ("lnn",),
     "constants": ("paths",),
     "queries": ("paths",),
-    "folder": ("paths", "lnn", "nlil"),
+    "folder": ("mine", "paths", "lnn", "nlil"),
+    "engine": ("mine",),
+    "database": ("mine",),
     "memory_limit": ("mine", "lnn"),
     "set_": ("nlil",),
 }
@@ -148,7 +153,7 @@ def learn(
     ] = None,
     folder: Annotated[
         str | None,
-        typer.Option(help="paths, lnn, nlil: keep what is learned here; the same call goes on where it stopped."),
+        typer.Option(help="Keep what is learned here, or Spark's tables; the same call goes on where it stopped."),
     ] = None,
     time: Annotated[
         float | None,
@@ -160,7 +165,9 @@ def learn(
         int | None, typer.Option(min=1, help="Keep so many rules for each head, the first ones [default: all].")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many rules the table shows.")] = 20,
-    memory_limit: Annotated[str | None, typer.Option(help="Memory for the joins, such as 2GB.")] = None,
+    engine: EngineName = None,
+    database: DatabaseFile = None,
+    memory_limit: MemoryLimitText = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of samples and of training.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the rules as JSON.")] = False,
 ) -> None:
@@ -183,7 +190,19 @@ def learn(
     if json or output is not None:
         refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
     check_output(output, (facts, templates), "rules")
-    kb = read_facts_of(facts, from_format, columns)
+    tables = folder if learner == "mine" else None
+    if tables is not None and engine in (None, "duckdb"):
+        refuse_options(context, "mining keeps tables in a folder for --engine, Spark; DuckDB in a --database", "folder")
+    kb = read_facts_of(
+        facts,
+        from_format,
+        columns,
+        engine=engine,
+        database=database,
+        folder=tables,
+        memory_limit=memory_limit,
+        context=context,
+    )
     limits = {"max_length": max_length, "min_confidence": min_confidence, "min_support": min_support}
     given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     if learner == "mine":

@@ -7,9 +7,13 @@ from typing import Annotated, Literal
 import typer
 
 from rulewright.cli.console import (
+    DatabaseFile,
+    EngineName,
     FactColumns,
     FactFormat,
     LabelFile,
+    MemoryLimitText,
+    TableFolder,
     print_json,
     print_line,
     read_facts_of,
@@ -19,6 +23,7 @@ from rulewright.cli.console import (
 
 
 def rank(
+    context: typer.Context,
     rules: Annotated[str, typer.Argument(help="A rule file, or - for standard input.")],
     facts: Annotated[str, typer.Argument(help="Facts: a file or folder in any known format, or -.")],
     query: Annotated[
@@ -41,6 +46,10 @@ def rank(
     labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
+    engine: EngineName = None,
+    database: DatabaseFile = None,
+    folder: TableFolder = None,
+    memory_limit: MemoryLimitText = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
     """Answer a question by rules: the best candidates with their scores, and why.
@@ -52,7 +61,17 @@ def rank(
     from rulewright.reason.proofs import condition_text, rule_text
 
     shown_labels = read_labels(labels)
-    rule_set, kb = read_rules(rules), read_facts_of(facts, from_format, columns)
+    rule_set = read_rules(rules)
+    kb = read_facts_of(
+        facts,
+        from_format,
+        columns,
+        engine=engine,
+        database=database,
+        folder=folder,
+        memory_limit=memory_limit,
+        context=context,
+    )
     answers = rank_answers(rule_set, kb, query, count=top, aggregation=aggregation, known=known)
     premises = answers.premises(reasons)
     chosen = [

@@ -240,6 +240,10 @@ class KnowledgeBase:
         """Return the fact tables by signature: the true facts, or those observed false."""
         return self._tables[truth]
 
+    def signatures(self, *, truth: bool = True) -> frozenset[str]:
+        """Return the signatures that have facts."""
+        return frozenset(letters for letters, table in self.tables(truth=truth).items() if len(table))
+
     def columns(self, name: str, *, truth: bool = True) -> tuple[Column, ...]:
         """Return a predicate's facts as columns (views): entity indices, numbers and, if it has any, classes."""
         letters = signature(self.predicate(name))
@@ -318,6 +322,17 @@ class KnowledgeBase:
             closed=self.closed,
             worlds=self.worlds,
             notes=self.notes,
+        )
+
+    def with_predicates(self, predicates: Iterable[PredicateDeclaration]) -> KnowledgeBase:
+        """Return the same facts with further predicates, which have none."""
+        return KnowledgeBase(
+            self.domains,
+            [*self.predicates.values(), *predicates],
+            self.tables(),
+            self.tables(truth=False),
+            closed=self.closed,
+            worlds=self.worlds,
         )
 
     def add(self, facts: KnowledgeBase | Iterable[tuple[Value, ...]], *, truth: bool = True) -> KnowledgeBase:

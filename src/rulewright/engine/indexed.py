@@ -26,7 +26,7 @@ _MOST_ROWS = 2_000_000  # of a join at once
 _RULE = "rule"  # the column of a join that holds the row of the rule in its batch
 
 
-class StoredFacts:
+class LayeredFacts:
     """The facts of a signature, each with a score, of which some go and others come.
 
     A fact is its predicate, its arguments and perhaps its class, all whole numbers. They stand in layers, each sorted
@@ -172,7 +172,7 @@ class IndexedAtom:
 Join = dict[object, npt.NDArray[Any]]
 """A join on its way: the row of the rule, a column for each term so far, and scores under the positions of atoms."""
 
-State = Mapping[str, StoredFacts]
+State = Mapping[str, LayeredFacts]
 """Facts by signature."""
 
 

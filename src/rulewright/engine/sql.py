@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.errors import DataError
+from rulewright.engine.journal import Journal, JournalStep, hash_columns
+from rulewright.errors import DataError, EngineError
+from rulewright.interrupts import time_limit
 from rulewright.logic import (
     NUMBER_TYPE,
     Atom,
@@ -335,22 +338,211 @@ class Support:
         return self.groundings / self.body_groundings if self.body_groundings else 0.0
 
 
+class Expectation(NamedTuple):
+    """What a statement is expected to list: rows in all, and those of the one entity that brings most.
+
+    >>> print(Expectation("bodies of 2 steps", 123456789, 1000))
+    bodies of 2 steps: about 1.2e+08 rows, 1e+03 of them at one entity
+    """
+
+    statement: str
+    rows: float
+    largest: float = 0
+
+    def __str__(self) -> str:
+        hub = f", {self.largest:.2g} of them at one entity" if self.largest else ""
+        return f"{self.statement}: about {self.rows:.2g} rows{hub}"
+
+
 class SQLEngine(ABC):
-    """Runs conjunctive bodies over the facts of one knowledge base."""
+    """A back end: it holds tables and runs statements over them, and so rule bodies over the facts of a knowledge base.
+
+    What every one offers: tables made of columns (`put`) or of the rows of a statement (`create`, `append`, `drop`),
+    results as columns at once (`run`) or in batches (`stream`), a limit of time, and an end by Ctrl-C. Statements are
+    plain SQL that joins, groups and compares integers, numbers and texts. One that keeps its tables where they outlive
+    the process has a ``journal``: a section of work (`begin`) that is begun again goes on after its last statement.
+    """
 
     kb: KnowledgeBase
+    rows_at_once: int = 30_000_000
+    """About how many rows a statement may list before it groups them."""
+    few_rows: int = 500_000
+    """Up to so many rows, listing them all in one statement is quicker than several statements that list fewer."""
+    most_rows: float = 5e11
+    """More rows than a statement can list within days are not begun."""
+    is_planned: bool = False
+    """Whether to say, and to check, how many rows statements will list before they run."""
+    on_expectation: Callable[[Expectation], None] | None = None
+    journal: Journal | None = None
+    _journals: dict[str, Journal | None]
 
     @abstractmethod
-    def run(self, statement: str) -> dict[str, Column]:
+    def _run(self, statement: str) -> dict[str, Column]:
         """Run a statement and return its columns by name."""
+
+    def __init__(self) -> None:
+        self._journals = {}
 
     @abstractmethod
     def stream(self, statement: str, batch_size: int) -> Iterator[dict[str, Column]]:
         """Run a statement and yield its columns in batches, never holding all of them in Python."""
 
     @abstractmethod
+    def _put(self, name: str, columns: Mapping[str, Column]) -> None:
+        """Make a table of columns."""
+
+    @abstractmethod
+    def _create(self, name: str, select: str) -> None:
+        """Make a table of the rows of a statement."""
+
+    @abstractmethod
+    def _append(self, name: str, select: str) -> None:
+        """Add the rows of a statement to a table."""
+
+    @abstractmethod
+    def _drop(self, name: str) -> None:
+        """Let go of a table, if there is one of that name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all that is held."""
+
+    def time_limit(self, seconds: float | None) -> AbstractContextManager[None]:
+        """Stop what runs inside after so many seconds; see `rulewright.interrupts.time_limit`."""
+        return time_limit(seconds)
+
+    def run(self, statement: str) -> dict[str, Column]:
+        """Run a statement that selects rows, and return its columns by name."""
+        return self._perform("run", "", statement, lambda: self._run(statement)) or {}
+
     def put(self, name: str, columns: Mapping[str, Column]) -> None:
         """Hold a table of numbers beside the facts, for statements to join; in place of an earlier one of that name."""
+        said = hash_columns(columns) if self.journal is not None else ""
+        self._perform("put", name, said, lambda: self._put(name, columns))
+
+    def create(self, name: str, select: str) -> None:
+        """Hold the rows that a statement selects as a table, in place of an earlier one of that name."""
+        self._perform("create", name, select, lambda: self._create(name, select))
+
+    def append(self, name: str, select: str) -> None:
+        """Add the rows that a statement selects to a table; the statement may read that table."""
+        self._perform("append", name, select, lambda: self._append(name, select))
+
+    def declare(self, name: str, columns: str) -> None:
+        """Hold an empty table, given its columns with their SQL types (`declare_columns`)."""
+        typed = (column.rsplit(" ", 1) for column in columns.split(", "))
+        casts = ", ".join(f"CAST(NULL AS {sql_type}) AS {column}" for column, sql_type in typed)
+        self.create(name, f"SELECT {casts} WHERE 1 = 0")
+
+    def drop(self, *names: str) -> None:
+        """Let go of tables that are no longer needed."""
+        for name in names:
+            self._perform("drop", name, "", lambda name=name: self._drop(name))  # type: ignore[misc]
+
+    def number(self, name: str, labels: str) -> None:
+        """Hold the different texts that a statement selects as ``label``, with an ``id`` from 0 in their order."""
+        index = "CAST(ROW_NUMBER() OVER (ORDER BY label) - 1 AS INTEGER) AS id"
+        self.create(name, f"SELECT label, {index} FROM (SELECT DISTINCT label FROM ({labels}) AS all_labels) AS labels")
+
+    def read_files(self, name: str, key: str, read: Callable[[str], None]) -> None:
+        """Make a table by reading files into it; the key says which."""
+        self._perform("create", name, key, lambda: read(name))
+
+    def look_up(self, statement: str) -> dict[str, Column]:
+        """Run a statement that looks something small up for a person, of which no journal is kept."""
+        return self._run(statement)
+
+    def expect(self, statement: str, rows: float, largest: float = 0, *, way_out: str) -> None:
+        """Say how many rows a statement will list, and refuse more than can be listed, with a way out."""
+        expectation = Expectation(statement, rows, largest)
+        if self.on_expectation is not None:
+            self.on_expectation(expectation)
+        if rows > self.most_rows:
+            raise EngineError(
+                f"{expectation}, more than the {self.most_rows:.2g} that can be listed in days; {way_out}"
+            )
+
+    def join_sorted(self, text: str, separator: str = "", *, descending: bool = True, order: str | None = None) -> str:
+        """Return the SQL that joins the texts of a group, in the order of themselves or of something else."""
+        direction = "DESC" if descending else "ASC"
+        return f"STRING_AGG({text}, '{separator}' ORDER BY {order or text} {direction})"
+
+    def write_files(self, select: str, path: str, file_format: str, *, partition: str | None = None) -> None:
+        """Write the rows of a statement to files: ``parquet``, ``tsv`` or ``csv``; all of them or nothing."""
+        raise EngineError(f"{type(self).__name__} writes no files")
+
+    def quote_text(self, text: str) -> str:
+        """Return a text as it stands in a statement."""
+        return "'" + text.replace("'", "''") + "'"
+
+    def begin(self, section: str, key: str) -> None:
+        """Begin a section of work: ``facts`` that are read, or ``work`` on them; the key says all it depends on.
+
+        Where its journal holds statements of that key, they are not run again; tables of another key are let go.
+        """
+        journal = self.journal = self._find_journal(section)
+        if journal is None or journal.begin(key):
+            return
+        for name in journal.tables():
+            self._drop(name)
+        journal.restart(key)
+
+    def find_key(self, section: str) -> str:
+        """Return the key of the section that is kept, empty where there is none."""
+        journal = self._find_journal(section)
+        return "" if journal is None else journal.key
+
+    def _find_journal(self, section: str) -> Journal | None:
+        if section not in self._journals:
+            self._journals[section] = self._open_journal(section)
+        return self._journals[section]
+
+    def end(self) -> None:
+        """Leave the section: what is done from now on is not noted."""
+        self.journal = None
+
+    def _open_journal(self, section: str) -> Journal | None:
+        """Return the journal of a section; None where nothing outlives the process."""
+        return None
+
+    def _perform(
+        self, action: str, name: str, text: str, work: Callable[[], dict[str, Column] | None]
+    ) -> dict[str, Column] | None:
+        """Do something, unless the journal knows that it was done."""
+        if self.journal is None:
+            self._disown(name)
+            return work()
+        step = self.journal.follow(action, name, text)
+        if step is not None:
+            self._restore(step, work)
+            return step.result
+        with self.journal.writing(action, name, self._describe_table) as keep:
+            return keep(work())
+
+    def _disown(self, name: str) -> None:
+        """Forget a section of work whose table is about to be changed by something that no journal knows of."""
+        for section in ("work", "ranking") if name else ():
+            journal = self._find_journal(section)
+            if journal is not None and journal.key and name in journal.tables():
+                journal.forget()
+
+    def _restore(self, step: JournalStep, work: Callable[[], object]) -> None:  # noqa: B027 - most have nothing to do
+        """Bring back what a step has left that is done."""
+
+    def _describe_table(self, name: str) -> str:
+        """Return what is to know of a table to bring it back."""
+        return ""
+
+    def load(self, kb: KnowledgeBase) -> None:
+        """Hold the facts of a knowledge base: a table for each signature, of what is true and of what is false."""
+        for truth in (True, False):
+            for fact_signature in sorted({signature(declaration) for declaration in kb.predicates.values()}):
+                name, table = table_name(fact_signature, truth=truth), kb.tables(truth=truth).get(fact_signature)
+                if table is None or not len(table):
+                    self.declare(name, declare_columns(fact_signature))
+                    continue
+                columns = {"p": table.predicate}
+                self.put(name, columns | dict(zip(argument_columns(fact_signature), table.columns, strict=True)))
 
     def count(self, body: Body, *, distinct: bool = False) -> int:
         """Count the groundings of a body: the assignments of its variables under which it holds.

@@ -57,7 +57,7 @@ def open_sheet(path: str | os.PathLike[str], delimiter: str | None = None) -> It
     with _plain_file(name) as file:
         line = _first_line(file, name)
         if delimiter is None:
-            delimiter = _find_delimiter(line, name)
+            delimiter = find_delimiter(line, name)
         fields = line.split(delimiter)
         has_quotes = delimiter != "\t" or are_quoted(fields)
         if has_quotes:
@@ -110,7 +110,7 @@ def _first_line(file: Path, name: str) -> str:
     return line
 
 
-def _find_delimiter(line: str, name: str) -> str:
+def find_delimiter(line: str, name: str) -> str:
     """Tell from the name and the first line what separates columns; the line wins where the name cannot be right."""
     usual = _DELIMITERS.get(plain_suffix(name).lower())
     if usual is not None and usual in line:

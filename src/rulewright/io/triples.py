@@ -106,7 +106,7 @@ def _read_files(
         connection.execute("SET preserve_insertion_order = false")
         for file_index, (_, path) in enumerate(files):
             with open_sheet(path, delimiter) as sheet:
-                for note in _read_sheet(connection, sheet, f"raw_{file_index}", columns, header):
+                for note in read_sheet(connection, sheet, f"raw_{file_index}", columns, header):
                     titles.setdefault(note, []).append(sheet.title)
         parts = (
             f"SELECT {splits.index(split)} AS split, head, relation, tail, world FROM raw_{file_index}"
@@ -159,7 +159,7 @@ def _write_rows(rows: Sequence[tuple[str, ...]], path: str | os.PathLike[str], d
     write_text(path, buffer.getvalue())
 
 
-def _read_sheet(
+def read_sheet(
     connection: Any, sheet: Sheet, table: str, columns: Sequence[str] | None, header: bool | None
 ) -> list[str]:
     """Make a table of the facts of a file; return what is to say of how it was read."""

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from rulewright.checks import Progress, Real, check_parameter
 from rulewright.data import KnowledgeBase, signature
+from rulewright.engine import StoredFacts
 from rulewright.errors import DataError
 from rulewright.evaluate.ranking import RankingScores, Ties, evaluate_ranking
 from rulewright.learn.base import Learner
@@ -19,6 +20,7 @@ from rulewright.reason.answers import RankingModel
 from rulewright.reason.inferred import Aggregation
 from rulewright.reason.program import Rules, read_rule_set
 from rulewright.reason.ranking import RuleRanker
+from rulewright.reason.stored_ranking import StoredRanker
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
 USUAL_HOLDOUT = 0.1
@@ -104,7 +106,7 @@ def evaluate(
     (`KnowledgeBase.hold_out`). Rules are run on what is kept. A learner, a `RuleMiner` where ``rules`` is None, first
     learns from what is kept, so that nothing leaks; the one given stays as it is. ``predicates`` restricts the
     questions to some relations, and what a learner learns too. Ranks are filtered: other right answers are no
-    candidates.
+    candidates. Facts that stay in an engine (`store_facts`) are ranked there; they need a split.
 
     >>> from rulewright import RuleMiner
     >>> from rulewright.data.generators import family
@@ -119,6 +121,11 @@ def evaluate(
         if kb.splits and split != "test":
             kb.split(split)
         holdout = USUAL_HOLDOUT
+    if holdout is not None and isinstance(kb, StoredFacts):
+        raise DataError(
+            "facts that stay in an engine are not held out at random; store_facts of a folder with train, valid and "
+            f"test files has splits to ask about{_list_splits(kb)}, and read_facts reads facts that fit into memory"
+        )
     if holdout is None:
         kept, asked, queries_of = kb, kb.split(split), split
     else:
@@ -149,7 +156,10 @@ def evaluate(
             "good; without rules they are learned from what is kept"
         )
     learned = time.perf_counter()
-    scores = evaluate_ranking(scorer, kept, asked, known=None, relations=relations, ties=ties, progress=progress)
+    if isinstance(scorer, StoredRanker):
+        scores = scorer.evaluate(split, relations=relations, ties=ties, progress=progress)
+    else:
+        scores = evaluate_ranking(scorer, kept, asked, known=None, relations=relations, ties=ties, progress=progress)
     return Evaluation(
         scores,
         rule_set,
@@ -160,6 +170,10 @@ def evaluate(
         time.perf_counter() - learned,
         "; ".join(notes),
     )
+
+
+def _list_splits(kb: KnowledgeBase) -> str:
+    return f" (here {', '.join(kb.splits)})" if kb.splits else ""
 
 
 def _choose_relations(kb: KnowledgeBase, predicates: Collection[str] | None) -> list[str]:
@@ -178,11 +192,11 @@ def _prepare(
     kept: KnowledgeBase,
     predicates: Collection[str] | None,
     aggregation: Aggregation | None,
-) -> tuple[RuleRanker, RuleSet, Aggregation, str]:
+) -> tuple[RuleRanker | StoredRanker, RuleSet, Aggregation, str]:
     """Return what ranks, its rules, their aggregation, and what a learner says of them."""
     if rules is not None and not isinstance(rules, Learner):
         rule_set = read_rule_set(rules)
-        ranker = RuleRanker.of(rule_set, kept, aggregation=aggregation, predicates=predicates)
+        ranker = _make_ranker(rule_set, kept, predicates, aggregation)
         return ranker, rule_set, ranker.aggregation, ""
     if rules is None:
         from rulewright.learn.miner.learner import RuleMiner
@@ -196,5 +210,14 @@ def _prepare(
     note = str(getattr(learner, "note_", ""))
     if isinstance(learner, RankingModel) and aggregation in (None, "weight"):
         return learner.ranker_, learner.rules_, learner.ranker_.aggregation, note
-    ranker = RuleRanker.of(learner.rules_, kept, aggregation=aggregation, predicates=predicates)
+    ranker = _make_ranker(learner.rules_, kept, predicates, aggregation)
     return ranker, learner.rules_, ranker.aggregation, note
+
+
+def _make_ranker(
+    rules: RuleSet, kb: KnowledgeBase, predicates: Collection[str] | None, aggregation: Aggregation | None
+) -> RuleRanker | StoredRanker:
+    """Return what ranks by rules, where the facts are."""
+    if isinstance(kb, StoredFacts):
+        return StoredRanker(rules, kb, aggregation=aggregation, predicates=predicates)
+    return RuleRanker.of(rules, kb, aggregation=aggregation, predicates=predicates)

@@ -21,6 +21,8 @@ from rulewright.logic.chain import (
     mirror_path,
     path_atoms,
     step_relation,
+    write_inverse,
+    write_step,
 )
 from rulewright.logic.clauses import Clause, cnf, exclusive_clauses, unify
 from rulewright.logic.compare import substitute, subsumes
@@ -126,4 +128,6 @@ __all__ = [
     "unify",
     "units",
     "variables",
+    "write_inverse",
+    "write_step",
 ]

@@ -66,6 +66,24 @@ def invert_step(step: Index) -> Index:
     return step ^ 1
 
 
+def write_step(relation: str, *, inverse: bool = False) -> str:
+    """Return the SQL for the index of a step, given the column of its relation.
+
+    >>> write_step("fact.p"), write_step("fact.p", inverse=True)
+    ('2 * fact.p', '2 * fact.p + 1')
+    """
+    return f"2 * {relation} + 1" if inverse else f"2 * {relation}"
+
+
+def write_inverse(step: str) -> str:
+    """Return the SQL for the step that walks the same relation the other way.
+
+    >>> write_inverse("p")
+    'p + 1 - 2 * (p % 2)'
+    """
+    return f"{step} + 1 - 2 * ({step} % 2)"
+
+
 def count_steps(relations: int) -> int:
     """Return how many steps so many relations have: the indices of steps lie below it."""
     return 2 * relations

@@ -6,7 +6,8 @@
 - `update`: what was inferred, brought up to date with facts that came or went. `fact_change` has these before and
   after, `settling` finds which rules give facts newly or no longer; `stored` is the file that an update goes on from.
 - `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
-  ``r(?, t)``, scored by the rules that speak for them; `answers`: the best answers to one query, with reasons.
+  ``r(?, t)``, scored by the rules that speak for them; `stored_ranking`: the same by
+  statements, of facts that stay in an engine; `answers`: the best answers to one query, with reasons.
 - `checkup`: what is in facts and rules before anything is learned, and what looks wrong; `rule_check`: in rules.
 - `instances`: which instances of rules give one fact, by indexed joins or SQL.
 - `explain`: the search for the best proofs over these instances, or for the rules that came nearest;

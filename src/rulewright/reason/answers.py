@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rulewright.checks import Whole, check_parameter
 from rulewright.data import Domain, KnowledgeBase, signature
 from rulewright.data.index import Ids
+from rulewright.engine import StoredFacts, use_engine
 from rulewright.engine.batches import Derivation, Source
 from rulewright.engine.sql import SQLEngine
 from rulewright.engine.walks import Evidence
@@ -104,9 +105,7 @@ class Answers(Sequence[Answer]):
         """
         if not self:
             return []
-        from rulewright.engine.duckdb import Engine
-
-        with Engine(self.kb) as engine:
+        with use_engine(self.kb) as engine:
             return [
                 [ground_statement(reason, self.fact(answer), engine) for reason in answer.reasons[:count]]
                 for answer in self
@@ -204,7 +203,7 @@ def rank(
     those that speak for a candidate make its score (`RuleRanker`): ``max-plus`` is the highest confidence, ties broken
     by the second highest and so on, ``max`` the highest, ``noisy-or`` ``1 − Π(1 − c)``, ``weight`` the sum of weights.
     None chooses ``weight`` where rules carry weights, as those of `PathMixture` do, and else ``max-plus``. Answers that
-    are known facts are left out unless ``known``.
+    are known facts are left out unless ``known``. Of facts that stay in an engine, only the best answers come from it.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -227,6 +226,10 @@ def rank(
     atom = read_query(query, kb)
     name = str(atom.predicate)
     statements = [statement for statement in rule_set if name in find_conclusions(statement)]
+    numbers = {id(statement): number for statement, number in zip(rule_set, rule_set.numbers, strict=True)}
+    if isinstance(kb, StoredFacts):
+        stored = _rank_stored(statements, kb, atom, count, aggregation, known=known, numbers=numbers)
+        return Answers(atom, stored, kb, aggregation)
     if atom.arity == 1:
         sources, domain, scores, firings = _score_unary(statements, kb, name, aggregation)
     else:
@@ -241,7 +244,6 @@ def rank(
     reasons: dict[int, dict[int, float]] = defaultdict(dict)
     for position in np.lexsort((rule, -strength)):
         reasons[int(candidate[position])].setdefault(int(rule[position]), float(strength[position]))
-    numbers = {id(statement): number for statement, number in zip(rule_set, rule_set.numbers, strict=True)}
     decimals = 8 if aggregation == "max-plus" else 12
     answers = [
         Answer(
@@ -254,6 +256,40 @@ def rank(
         for index in best.tolist()
     ]
     return Answers(atom, answers, kb, aggregation)
+
+
+def _rank_stored(
+    statements: Sequence[Statement],
+    kb: StoredFacts,
+    query: Atom,
+    count: int,
+    aggregation: Aggregation,
+    *,
+    known: bool,
+    numbers: Mapping[int, int],
+) -> list[Answer]:
+    """Return the best answers to a query, from the engine that has the facts; ``numbers`` by identity of statements."""
+    from rulewright.reason.stored_ranking import StoredRanker
+
+    if query.arity == 1:
+        raise DataError(
+            f"an engine ranks answers to r(entity, X) and r(X, entity), not {query}; apply lists what follows, and "
+            "read_facts reads facts that fit into memory"
+        )
+    ranker = StoredRanker(RuleSet(statements), kb, aggregation=aggregation)
+    inverse = isinstance(query.args[0], Variable)
+    entity, domain = query.args[1 if inverse else 0], kb.domains[kb.usual_type]
+    assert isinstance(entity, Symbol)
+    relation = kb.predicate_index(str(query.predicate))
+    best = ranker.best([relation], [domain.index_of(entity.name)], [inverse], count, known=known)
+    answers = []
+    for row, label in enumerate(domain.labels_of(best.entities)):
+        speaking = best.rules[best.bounds[row] : best.bounds[row + 1]]
+        reasons = tuple(ranker.sources[index] for index in speaking)
+        strengths = tuple(ranker.confidences[speaking].tolist())
+        found = tuple(numbers[id(reason)] for reason in reasons)
+        answers.append(Answer(str(label), float(best.scores[row]), reasons, strengths, found))
+    return answers
 
 
 _Scored = tuple[list[Source], Domain, Scores, tuple[Ids, Ids, Scores]]

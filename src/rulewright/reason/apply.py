@@ -19,6 +19,7 @@ from rulewright.engine.sql import (
     positive_atoms,
     table_name,
 )
+from rulewright.engine.stored_facts import StoredFacts
 from rulewright.errors import DataError, TimeLimitError
 from rulewright.logic import Comparison
 from rulewright.reason.inferred import (
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from rulewright.engine import Engine
 
 # What is certain counts as e^-1000 of doubt
-_NOISY_OR = "1 - EXP(SUM(CASE WHEN s >= 1 THEN -1000 ELSE LN(1 - s) END))"
+NOISY_OR = "1 - EXP(SUM(CASE WHEN s >= 1 THEN -1000 ELSE LN(1 - s) END))"
 _Block = list[tuple[RuleBatch, int | None, range]]
 """Statements: a batch, which of its atoms must be new (None in a first round), and which of its rules."""
 
@@ -64,7 +65,8 @@ class ForwardChaining:
     In the first round the most confident rules come first, so that a limit on facts leaves the best: once there are
     enough, no rule to come can give a better one. Where several rules add up (``noisy-or``, ``max-plus``), the rules to
     come are still applied to the facts that are there, so that their scores are those without a limit. Where a later
-    round meets the limit, a longer proof might better a score: then ``exact`` is False.
+    round meets the limit, a longer proof might better a score: then ``exact`` is False. Without a limit every round is
+    one statement for each signature of heads.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class ForwardChaining:
         *,
         min_score: float = 0.0,
         max_rounds: int | None = None,
-        max_facts: int,
+        max_facts: int | None,
         progress: Progress | None = None,
     ) -> None:
         self.program, self.engine, self.aggregation = program, engine, aggregation
@@ -102,20 +104,19 @@ class ForwardChaining:
         chains = len(self._strata) > 1 or bool(premises & derived) or self.rests_on_absence
         self._keeps_facts = bool(program.constraints) or chains
         self.may_go_on = bool(premises & derived) or has_circle(derivations, strata)
-        self._heads = sorted({batch.head_signature(kb) for batch in batches})
+        self.heads = sorted({batch.head_signature(kb) for batch in batches})
         for batch in batches:
             engine.put(batch.name, batch.columns)
 
     def run(self) -> None:
         """Chain all strata."""
-        for head in self._heads:
-            self._create(f"given_{head}", f"{declare_columns(head)}, n INTEGER, s DOUBLE, k INTEGER")
+        for head in self.heads:
+            self.engine.declare(f"given_{head}", f"{declare_columns(head)}, n INTEGER, s DOUBLE, k INTEGER")
         if self._keeps_facts:
             for fact_signature in sorted(set(map(signature, self.program.kb.predicates.values()))):
-                for table in (seen_table(fact_signature), delta_table(fact_signature)):
-                    self._create(table, f"{declare_columns(fact_signature)}, s DOUBLE")
-                known = f"SELECT {_fact_columns(fact_signature)}, 1.0 FROM {table_name(fact_signature)}"
-                self.engine.run(f"INSERT INTO {seen_table(fact_signature)} {known}")
+                columns = f"{_fact_columns(fact_signature)}, CAST(1 AS DOUBLE) AS s"
+                self.engine.create(seen_table(fact_signature), f"SELECT {columns} FROM {table_name(fact_signature)}")
+                self.engine.declare(delta_table(fact_signature), f"{declare_columns(fact_signature)}, s DOUBLE")
         try:
             for stratum in self._strata:
                 if not self._settle(stratum, first=stratum is self._strata[0]):
@@ -131,10 +132,6 @@ class ForwardChaining:
             self.note = (
                 f"{str(error).partition(';')[0]} in round {self.rounds}: there may be more, and scores are lower bounds"
             )
-
-    def _create(self, table: str, columns: str) -> None:
-        self.engine.run(f"DROP TABLE IF EXISTS {table}")
-        self.engine.run(f"CREATE TABLE {table} ({columns})")
 
     def _settle(self, stratum: Sequence[RuleBatch], *, first: bool) -> bool:
         """Run rounds over one stratum; returns False where a limit ended them."""
@@ -159,8 +156,9 @@ class ForwardChaining:
             if self._once:
                 break
         if self.aggregation == "noisy-or" and self._keeps_facts:
-            for fact_signature in self._heads:
-                self.engine.run(f"DELETE FROM {seen_table(fact_signature)} WHERE s < {self.min_score!r}")
+            for fact_signature in self.heads:
+                seen = seen_table(fact_signature)
+                self.engine.create(seen, f"SELECT * FROM {seen} WHERE s >= {self.min_score!r}")
         return True
 
     def _run_round(self, blocks: Sequence[_Block], *, known: bool) -> None:
@@ -170,11 +168,10 @@ class ForwardChaining:
         # one round of several strata goes to the end: what a limit would cut off below might have to be absent above
         may_stop = not self._once or len(self._strata) == 1
         for position, block in enumerate(blocks, 1):
-            for batch, delta, rules in block:
-                if self.progress is not None:
-                    self.progress(stage, done, total)
-                self._add(batch, delta, rules, known=known, found_only=self.overflowed)
-                done += 1
+            if self.progress is not None:
+                self.progress(stage, done, total)
+            self._add(block, known=known, found_only=self.overflowed)
+            done += len(block)
             if may_stop and not self.overflowed and self._is_full():
                 self.overflowed = True
                 if not adds_up:
@@ -190,40 +187,43 @@ class ForwardChaining:
 
     def _is_full(self) -> bool:
         """Return whether more facts are there than are to be kept."""
-        if self._rows <= self.max_facts:
+        if self.max_facts is None or self._rows <= self.max_facts:
             return False
         facts = self._count_facts()
         if self.aggregation != "noisy-or" or not self.min_score or facts > _SPARE * self.max_facts:
             return facts > self.max_facts
-        return self._count_facts(f"HAVING {_NOISY_OR} >= {self.min_score!r}") > self.max_facts
+        return self._count_facts(f"HAVING {NOISY_OR} >= {self.min_score!r}") > self.max_facts
 
     def _keep_found(self) -> None:
         """Hold the facts that are there, for the rules to come to add to; with ``max-plus`` those that may stay."""
         lowest = 0.0
         if self.aggregation == "max-plus":
             best = " UNION ALL ".join(
-                f"SELECT MAX(s) AS s FROM given_{head} GROUP BY {_fact_columns(head)}" for head in self._heads
+                f"SELECT MAX(s) AS s FROM given_{head} GROUP BY {_fact_columns(head)}" for head in self.heads
             )
             ordered = f"SELECT s FROM ({best}) AS best ORDER BY s DESC LIMIT {self.max_facts}"
             lowest = float(self.engine.run(f"SELECT MIN(s) AS s FROM ({ordered}) AS kept")["s"][0])
-        for head in self._heads:
+        for head in self.heads:
             key = _fact_columns(head)
-            self._create(f"found_{head}", declare_columns(head))
             facts = f"SELECT {key} FROM given_{head} GROUP BY {key} HAVING MAX(s) >= {lowest!r}"
-            self.engine.run(f"INSERT INTO found_{head} {facts}")
+            self.engine.create(f"found_{head}", facts)
 
     def _plan_first_round(self, stratum: Sequence[RuleBatch]) -> list[_Block]:
         """Return blocks of rules, few at first, such that none has a more confident rule than one before it."""
         confidences = np.sort(np.concatenate([batch.columns["s"] for batch in stratum] or [np.empty(0)]))[::-1]
         blocks: list[_Block] = []
         begin, size = 0, _FEWEST_RULES
+        if self.max_facts is None:
+            size = largest = max(1, len(confidences))
+        else:
+            largest = _LARGEST_BLOCK
         starts = [0] * len(stratum)
         while begin < len(confidences):
             lowest = confidences[min(begin + size, len(confidences)) - 1]
             ends = [int(np.searchsorted(-batch.columns["s"], -lowest, side="right")) for batch in stratum]
             parts = zip(stratum, starts, ends, strict=True)
             blocks.append([(batch, None, range(start, end)) for batch, start, end in parts if start < end])
-            begin, starts, size = sum(ends), ends, min(2 * size, _LARGEST_BLOCK)
+            begin, starts, size = sum(ends), ends, min(2 * size, largest)
         return blocks
 
     def _plan_round(self, stratum: Sequence[RuleBatch], changed: set[str]) -> list[_Block]:
@@ -232,23 +232,76 @@ class ForwardChaining:
         Many new facts are met by few rules at once, so that the limit on facts is looked at in time.
         """
         size = max(_FEWEST_RULES, _MOST_MEETINGS // max(1, self._rows))
-        return [
-            [(batch, position, range(low, low + size))]
+        if self.max_facts is None:
+            size = max((len(batch.derivations) for batch in stratum), default=1)
+        parts: _Block = [
+            (batch, position, range(low, low + size))
             for batch in stratum
             for position, names in enumerate(batch.predicates)
             if names & changed
             for low in range(0, len(batch.derivations), size)
         ]
+        return [[part] for part in parts] if self.max_facts is not None else [parts] if parts else []
 
-    def _add(self, batch: RuleBatch, delta: int | None, rules: range, *, known: bool, found_only: bool) -> None:
-        """Add what some rules give; with ``known`` from the known facts alone, whose scores are 1."""
-        fact_signature = batch.head_signature(self.program.kb)
-        instances = self._select_instances(batch, delta, rules, known=known, found_only=found_only)
-        key = _fact_columns(fact_signature)
-        best = f"SELECT {key}, n, MAX(s), {self.rounds + 1} FROM ({instances}) AS fresh"
-        where = " AND ".join(["1 = 1", *self._conditions_of_news(fact_signature)])
-        self.engine.run(f"INSERT INTO given_{fact_signature} {best} WHERE {where} GROUP BY {key}, n")
-        self._rows = sum(self._count(f"given_{head}") for head in self._heads)
+    def _add(self, block: _Block, *, known: bool, found_only: bool) -> None:
+        """Add what some rules give, a statement for each signature; with ``known`` from the known facts alone."""
+        if self.engine.is_planned:
+            self._expect_rows(block)
+        for head in self.heads:
+            parts = [
+                self._select_instances(batch, delta, rules, known=known, found_only=found_only)
+                for batch, delta, rules in block
+                if batch.head_signature(self.program.kb) == head
+            ]
+            if not parts:
+                continue
+            key = _fact_columns(head)
+            best = f"SELECT {key}, n, MAX(s) AS s, {self.rounds + 1} AS k FROM ({' UNION ALL '.join(parts)}) AS fresh"
+            where = " AND ".join(["1 = 1", *self._conditions_of_news(head)])
+            self.engine.append(f"given_{head}", f"{best} WHERE {where} GROUP BY {key}, n")
+        self._rows = sum(self._count(f"given_{head}") for head in self.heads)
+
+    def _expect_rows(self, block: _Block) -> None:
+        """Tell how many groundings of bodies of one atom, or of two with a shared variable, will be listed.
+
+        Facts that were inferred count as often as known ones of the same predicate do, and longer bodies not at all.
+        """
+        kb = self.program.kb
+        counts = [kb.count(name) for name in kb.predicates]
+        rows = 0.0
+        for batch, _, rules in block:
+            atoms = positive_atoms(batch.body)
+            if not batch.is_open or len(atoms) > 2 or any(len(atom.args) != 2 for atom in atoms):
+                continue
+            chosen = slice(rules.start, rules.stop)
+            if len(atoms) == 1:
+                rows += sum(counts[index] for index in batch.columns["p0"][chosen].tolist())
+                continue
+            shared = [
+                (left, right)
+                for left, one in enumerate(atoms[0].args)
+                for right, other in enumerate(atoms[1].args)
+                if one == other
+            ]
+            if len(shared) != 1:
+                continue
+            ((left, right),) = shared
+            pairs = np.unique(np.stack([batch.columns[name][chosen] for name in ("p0", "p1")]), axis=1)
+            self.engine.put("expected_pair", {"p0": pairs[0], "p1": pairs[1]})
+            degrees = [
+                f"(SELECT p, a{side} AS y, CAST(COUNT(*) AS DOUBLE) AS n FROM {table_name('ee')} GROUP BY p, a{side})"
+                for side in (left, right)
+            ]
+            total = self.engine.run(
+                f"SELECT SUM(a.n * b.n) AS n FROM expected_pair AS e JOIN {degrees[0]} AS a ON a.p = e.p0 "
+                f"JOIN {degrees[1]} AS b ON b.p = e.p1 AND b.y = a.y"
+            )["n"]
+            rows += float(np.nan_to_num(np.asarray(total, dtype=np.float64))[0])
+        self.engine.expect(
+            f"round {self.rounds + 1} of {sum(len(rules) for _, _, rules in block):,} rules",
+            rows,
+            way_out="leave out rules whose bodies hold of nearly everything, or fewer rounds (--rounds)",
+        )
 
     def _select_instances(
         self, batch: RuleBatch, delta: int | None, rules: range, *, known: bool, found_only: bool = False
@@ -287,7 +340,7 @@ class ForwardChaining:
         conditions = [
             _is_absent(table_name(fact_signature, truth=truth), decided)
             for truth in (True, False)
-            if fact_signature in self.program.kb.tables(truth=truth)
+            if fact_signature in self.program.kb.signatures(truth=truth)
         ]
         if self.aggregation != "noisy-or" and self.min_score > 0:
             conditions.append(f"fresh.s >= {self.min_score!r}")
@@ -297,16 +350,15 @@ class ForwardChaining:
         """Take up what a round has given; returns the predicates with new or better facts."""
         changed: set[str] = set()
         names = list(self.program.kb.predicates)
-        combined = _NOISY_OR if self.aggregation == "noisy-or" else "MAX(s)"
-        for fact_signature in self._heads:
+        combined = NOISY_OR if self.aggregation == "noisy-or" else "MAX(s)"
+        for fact_signature in self.heads:
             key, delta = _fact_columns(fact_signature), delta_table(fact_signature)
             new = f"given_{fact_signature} WHERE k = {number_of_round}"
             rules = f"SELECT {key}, n, MAX(s) AS s FROM {new} GROUP BY {key}, n"
             facts = f"SELECT {key}, {combined} AS s FROM ({rules}) AS given GROUP BY {key}"
             better = _is_absent(seen_table(fact_signature), ["p", *argument_columns(fact_signature)], "o.s >= fresh.s")
-            self.engine.run(f"DELETE FROM {delta}")
-            self.engine.run(f"INSERT INTO {delta} SELECT {key}, s FROM ({facts}) AS fresh WHERE {better}")
-            self.engine.run(f"INSERT INTO {seen_table(fact_signature)} SELECT {key}, s FROM {delta}")
+            self.engine.create(delta, f"SELECT {key}, s FROM ({facts}) AS fresh WHERE {better}")
+            self.engine.append(seen_table(fact_signature), f"SELECT {key}, s FROM {delta}")
             changed |= {names[int(p)] for p in self.engine.run(f"SELECT DISTINCT p FROM {delta}")["p"]}
         return changed
 
@@ -315,9 +367,9 @@ class ForwardChaining:
 
         Yields how many facts are new and how many have a better score, of all so far.
         """
-        counts = dict.fromkeys(self._heads, (0, 0))
-        for head in self._heads:
-            self._create(f"next_{head}", declare_columns(head))
+        counts = dict.fromkeys(self.heads, (0, 0))
+        for head in self.heads:
+            self.engine.declare(f"next_{head}", declare_columns(head))
         for [(batch, position, rules)] in self._plan_round(self._strata[0], self.changed):
             head = batch.head_signature(self.program.kb)
             key, columns = _fact_columns(head), ["p", *argument_columns(head)]
@@ -329,7 +381,7 @@ class ForwardChaining:
             ]
             instances = self._select_instances(batch, position, rules, known=False)
             facts = f"SELECT DISTINCT {key} FROM ({instances}) AS fresh WHERE {' AND '.join(conditions)} LIMIT {most}"
-            self.engine.run(f"INSERT INTO next_{head} {facts}")
+            self.engine.append(f"next_{head}", facts)
             new = self._count(f"next_{head} AS fresh WHERE {_is_absent(f'given_{head}', columns)}")
             counts[head] = new, self._count(f"next_{head}") - new
             yield sum(new for new, _ in counts.values()), sum(better for _, better in counts.values())
@@ -339,12 +391,12 @@ class ForwardChaining:
 
     def _count_facts(self, having: str = "") -> int:
         """Return the number of new facts so far, or of those with a property."""
-        facts = (f"SELECT 1 FROM given_{head} GROUP BY {_fact_columns(head)} {having}" for head in self._heads)
+        facts = (f"SELECT 1 FROM given_{head} GROUP BY {_fact_columns(head)} {having}" for head in self.heads)
         return sum(self._count(f"({rows}) AS facts") for rows in facts)
 
     def given(self) -> Iterator[tuple[str, dict[str, Column]]]:
         """Yield for each signature all that was given, in order of facts and sources."""
-        for head in self._heads:
+        for head in self.heads:
             yield head, self.engine.run(f"SELECT * FROM given_{head} ORDER BY {_fact_columns(head)}, n")
 
     def count_broken(self, constraint: IntegrityConstraint) -> int:
@@ -418,7 +470,8 @@ def apply(
     those of one round are exactly the best of all, with the scores that they have among all. Where a later round meets
     the limit, scores are lower bounds, and ``exact`` of the result is False; likewise where ``time_limit``, in seconds,
     ends the work, which keeps what was inferred until then. Whatever is not there, by ``max_rounds``
-    or a limit, the ``note`` of the result tells.
+    or a limit, the ``note`` of the result tells. Of facts that stay in an engine (`store_facts`) everything that
+    follows is kept, in the engine, whatever ``max_facts`` says (`StoredInferred`).
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -442,7 +495,7 @@ def apply(
     check_parameter("max_rounds", max_rounds, Whole(1, optional=True))
     check_parameter("max_facts", max_facts, Whole(1))
     check_parameter("time_limit", time_limit, Real(0, optional=True))
-    if aggregation == "weight":
+    if aggregation == "weight" and not isinstance(kb, StoredFacts):
         if max_rounds != 1:
             raise DataError("weights add up over the rules of one round; choose max_rounds=1, or another aggregation")
         if time_limit is not None:
@@ -451,6 +504,18 @@ def apply(
 
         weighted = WeightedRules(rule_set, kb, memory_limit=memory_limit)
         return weighted.apply(min_score=min_score, max_facts=max_facts, progress=progress)
+    if isinstance(kb, StoredFacts):
+        from rulewright.reason.stored_inferred import apply_stored
+
+        return apply_stored(
+            rule_set,
+            kb,
+            aggregation=aggregation,
+            min_score=min_score,
+            max_rounds=max_rounds,
+            time_limit=time_limit,
+            progress=progress,
+        )
     from rulewright.engine.duckdb import Engine
 
     program = RuleProgram.of(rule_set, kb)

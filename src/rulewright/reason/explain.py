@@ -16,6 +16,7 @@ from rulewright.checks import Whole, check_parameter
 from rulewright.data import KnowledgeBase, Value
 from rulewright.engine.batches import RuleBatch
 from rulewright.engine.sql import positive_atoms
+from rulewright.engine.stored_facts import StoredFacts
 from rulewright.logic import (
     Comparison,
     Formula,
@@ -221,7 +222,8 @@ def explain(
 
     Returns the ``k`` best proofs (None: all, up to `MAX_PROOFS`); a proof's score is the product of the confidences of
     the rules in it. ``depth`` is the most rules applied one after the other; with None proofs are one rule deep, and
-    only where there are none the rules are chained to their fixed point. The fact is text, an atom, or a tuple
+    only where there are none the rules are chained to their fixed point (of facts that stay in an engine, one rule deep
+    unless ``depth`` says more: what is chained is chained over all facts). The fact is text, an atom, or a tuple
     (predicate, argument, …). Who asks more than once keeps an `Explainer`.
 
     With ``aggregation="weight"``, which is the usual one for rules that carry weights, it says what every rule adds to
@@ -349,7 +351,10 @@ class Explainer:
         """
         proofs: dict[Proof, None] = {}  # each different from the others to one who reads it
         reached, note = 0, ""
-        for limit in (1, None) if depth is None else (depth,):
+        limits = (1, None) if depth is None else (depth,)
+        if isinstance(self.program.kb, StoredFacts):
+            limits = (depth or 1,)  # rules are chained over all facts only where that is asked for
+        for limit in limits:
             reached, note = self._instances.settle(list(self.program.kb.predicates)[int(key[0])], limit)
             search = search_proofs(key, reached, self._instances.find, self._confidences)
             while len(proofs) < count and (chosen := next(search, None)) is not None:
@@ -387,8 +392,7 @@ class Explainer:
 
     def close(self) -> None:
         """Let go of what was loaded."""
-        if "engine" in vars(self._instances):  # only what indexed joins cannot do starts a database
-            self._instances.engine.close()
+        self._instances.close()
 
     def __enter__(self) -> Self:
         return self

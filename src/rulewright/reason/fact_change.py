@@ -13,7 +13,7 @@ from rulewright.data.changes import Recoding, extend_domains
 from rulewright.data.facts import Column, group_by_signature
 from rulewright.data.index import Ids, SortedRows, are_sorted, expand_ranges, range_bounds
 from rulewright.engine.batches import RuleBatch, batch_derivations
-from rulewright.engine.indexed import IndexedRules, RuleInstances, Scores, StoredFacts, group_rows
+from rulewright.engine.indexed import IndexedRules, LayeredFacts, RuleInstances, Scores, group_rows
 from rulewright.errors import DataError
 from rulewright.logic import Number
 from rulewright.reason.inferred import (
@@ -34,7 +34,7 @@ class ChangedFacts:
     """The facts of a signature before and after: what is known, what was observed false, and what was inferred."""
 
     known_before: SortedRows
-    known_after: StoredFacts
+    known_after: LayeredFacts
     false_before: SortedRows
     false_after: SortedRows
     come: Facts
@@ -122,7 +122,7 @@ class FactChange:
             has_stayed = np.zeros(len(sorted_before), dtype=bool)
             has_stayed[found[found >= 0]] = True
             gone = pick_facts(sorted_before.columns, ~has_stayed)
-            stored = StoredFacts(len(letters) + 1, [(sorted_before, np.ones(len(sorted_before)))])
+            stored = LayeredFacts(len(letters) + 1, [(sorted_before, np.ones(len(sorted_before)))])
             stored.drop(gone)
             stored.put(come, np.ones(len(come[0])))
             self.facts[letters] = ChangedFacts(

@@ -6,14 +6,23 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from rulewright.checks import read_memory_limit
 from rulewright.data import KnowledgeBase, Value, signature
 from rulewright.engine.batches import Derivation, FactIndex, RuleBatch, batch_derivations, join_by_index
-from rulewright.engine.sql import Column, Join, argument_columns, check_arguments, positive_atoms, table_name
+from rulewright.engine.sql import (
+    Column,
+    Join,
+    SQLEngine,
+    argument_columns,
+    check_arguments,
+    positive_atoms,
+    table_name,
+)
+from rulewright.engine.stored_facts import StoredFacts
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.logic import (
     NUMBER_TYPE,
@@ -29,9 +38,6 @@ from rulewright.logic import (
 )
 from rulewright.reason.apply import ForwardChaining
 from rulewright.reason.program import RuleProgram, find_relevant
-
-if TYPE_CHECKING:
-    from rulewright.engine import Engine
 
 FactKey: TypeAlias = tuple[float, ...]
 """The index of a predicate, its arguments as indices or numbers, and where it has classes the index of the class."""
@@ -144,6 +150,8 @@ def _read_number(text: str, line: str) -> float:
 
 def is_fact(key: FactKey, kb: KnowledgeBase, *, truth: bool = True) -> bool:
     """Return whether a fact is known, or with ``truth=False`` observed to be false."""
+    if isinstance(kb, StoredFacts):
+        return kb.holds(key, truth=truth)
     declaration = list(kb.predicates.values())[int(key[0])]
     table = kb.tables(truth=truth).get(signature(declaration))
     if table is None:
@@ -220,18 +228,19 @@ class InstanceFinder:
         self.program, self.max_facts, self._memory_limit = program, max_facts, read_memory_limit(memory_limit)
         self.batches = batch_derivations(enumerate(program.derivations), program.kb, prefix="goal")
         self.truncated = False
-        self._index = FactIndex(program.kb)
+        self._index = None if isinstance(program.kb, StoredFacts) else FactIndex(program.kb)
         self._chained: _ChainedFacts | None = None
         self._uses_chained = False
         self._needs: dict[str, _Needs] = {}
         self._instances: dict[tuple[bool, FactKey], list[Instance]] = {}
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> SQLEngine:
         """The database with the facts and the tables of rules."""
         from rulewright.engine.duckdb import Engine
 
-        engine = Engine(self.program.kb, memory_limit=self._memory_limit)
+        kb = self.program.kb
+        engine = kb.engine if isinstance(kb, StoredFacts) else Engine(kb, memory_limit=self._memory_limit)
         for batch in self.batches:
             engine.put(batch.name, batch.columns)
         return engine
@@ -273,6 +282,11 @@ class InstanceFinder:
         """Look for instances over the known facts alone; what must be absent is absent from these."""
         self._uses_chained = False
 
+    def close(self) -> None:
+        """Let go of a database that was started here."""
+        if "engine" in vars(self) and not isinstance(self.program.kb, StoredFacts):
+            self.engine.close()  # only what indexed joins cannot do starts a database
+
     def _chain(self, needs: _Needs, max_rounds: int | None) -> _ChainedFacts:
         kb = self.program.kb
         program = replace(self.program, derivations=needs.derivations, constraints=())
@@ -281,12 +295,10 @@ class InstanceFinder:
         heads = {signature(kb.predicate(str(derivation.head.predicate))) for derivation in needs.derivations}
         for fact_signature in sorted({signature(declaration) for declaration in kb.predicates.values()}):
             key = ", ".join(["p", *argument_columns(fact_signature)])
-            parts = [f"SELECT {key}, 1.0 AS s, 1 AS b FROM {table_name(fact_signature)}"]
+            parts = [f"SELECT {key}, CAST(1 AS DOUBLE) AS s, 1 AS b FROM {table_name(fact_signature)}"]
             if fact_signature in heads:
                 parts.append(f"SELECT {key}, MAX(s) AS s, 0 AS b FROM given_{fact_signature} GROUP BY {key}")
-            table = all_facts_table(fact_signature)
-            self.engine.run(f"DROP TABLE IF EXISTS {table}")
-            self.engine.run(f"CREATE TABLE {table} AS {' UNION ALL '.join(parts)}")
+            self.engine.create(all_facts_table(fact_signature), " UNION ALL ".join(parts))
         note = chaining.note if chaining.overflowed else ""
         return _ChainedFacts(needs.predicates, max_rounds, chaining.rounds, note)
 
@@ -306,7 +318,7 @@ class InstanceFinder:
             return
         atoms = positive_atoms(batch.body)
         joined = None
-        if batch.is_open and not self._uses_chained:
+        if batch.is_open and self._index is not None and not self._uses_chained:
             given = {variable: int(value) for variable, (value, _) in head[0].items()}
             joined = join_by_index(self._index, batch, int(key[0]), given, head[1])
         if joined is not None:

@@ -168,12 +168,7 @@ def add_new_predicates(kb: KnowledgeBase, rules: RuleSet, derivations: Sequence[
             declared.setdefault(name, PredicateDeclaration(name, types))
         pending = [derivation for derivation in pending if str(derivation.head.predicate) not in declared]
     new = [declaration for name, declaration in declared.items() if name not in kb.predicates]
-    if not new:
-        return kb
-    predicates = [*kb.predicates.values(), *new]
-    return KnowledgeBase(
-        kb.domains, predicates, kb.tables(), kb.tables(truth=False), closed=kb.closed, worlds=kb.worlds
-    )
+    return kb.with_predicates(new) if new else kb
 
 
 def _head_types(derivation: Derivation, declared: dict[str, PredicateDeclaration]) -> list[str | None]:

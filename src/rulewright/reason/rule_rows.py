@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.facts import distinct_rows, group_by_signature
 from rulewright.data.index import Ids
+from rulewright.engine import StoredFacts
 from rulewright.engine.batches import Derivation, Source, batch_derivations
 from rulewright.engine.walks import ANY_ENTITY, WAYS, Graph, RuleForm, RuleTable, Ways
 from rulewright.errors import DataError
@@ -301,6 +302,11 @@ def declare_predicates(rules: RuleSet, kb: KnowledgeBase) -> KnowledgeBase:
     } - kb.predicates.keys()
     if not absent:
         return declared
+    if isinstance(kb, StoredFacts):
+        raise DataError(
+            f"rules ask that {', '.join(sorted(absent))} be absent, which only rules conclude; ranking in an engine "
+            "does not find out where, and read_facts reads facts that fit into memory"
+        )
     from rulewright.reason.apply import apply
 
     needed = set[str]().union(*(find_relevant(derivations, name) for name in absent))

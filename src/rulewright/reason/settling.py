@@ -13,7 +13,7 @@ import numpy as np
 
 from rulewright.data import signature
 from rulewright.data.index import Ids
-from rulewright.engine.indexed import IndexedRules, RuleInstances, Scores, State, StoredFacts, group_rows
+from rulewright.engine.indexed import IndexedRules, LayeredFacts, RuleInstances, Scores, State, group_rows
 from rulewright.reason.fact_change import (
     FactChange,
     Facts,
@@ -65,7 +65,7 @@ class _FoundInstances:
 def settle_once(change: FactChange, rules: Sequence[IndexedRules]) -> RuleChanges:
     """Find what one round gives newly and no longer: only known facts are premises."""
     before = {
-        letters: StoredFacts(len(letters) + 1, [(facts.known_before, np.ones(len(facts.known_before)))])
+        letters: LayeredFacts(len(letters) + 1, [(facts.known_before, np.ones(len(facts.known_before)))])
         for letters, facts in change.facts.items()
     }
     after = {letters: facts.known_after for letters, facts in change.facts.items()}
@@ -143,7 +143,7 @@ def settle_strata(change: FactChange, strata: Sequence[Sequence[IndexedRules]]) 
     scores = _stack_scores(change)
     before, after = (
         {
-            letters: StoredFacts(
+            letters: LayeredFacts(
                 len(letters) + 1,
                 [
                     (facts.known_before, np.ones(len(facts.known_before))),

@@ -4,18 +4,15 @@ import random
 
 import numpy as np
 import pytest
-from engine.engines import ENGINES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learn.miner.chain_oracle import all_lengths, count_rules, merge_twins, triples, walk_all
+from learn.miner.chain_oracle import all_lengths, merge_twins, triples, walk_all
 from real_data import DATA, needs_data
 from scipy.stats import beta
 
 from rulewright import explain_counts, read_facts, read_rules
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.data.generators import family
-from rulewright.engine import chain_counts as chains
-from rulewright.engine.chain_counts import Incidence
 from rulewright.errors import DataError, UnknownNameError
 from rulewright.learn import RuleMiner
 from rulewright.logic import Chain, PredicateDeclaration
@@ -149,57 +146,6 @@ def rows(found) -> list[tuple[int, ...]]:
     return sorted(zip(*(column.tolist() for column in found.values()), strict=True))
 
 
-@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
-@settings(max_examples=20, deadline=None)
-@given(seed=SEEDS)
-def test_the_statements_are_portable(make, seed):
-    kb = random_graph(random.Random(seed))
-    expected = count_rules(kb, 2)
-    names = list(kb.predicates)
-    with make(kb) as engine:
-        engine.put("edge", chains.edges(kb.tables()["ee"]))
-        engine.put("head", chains.heads(kb.tables()["ee"]))
-        found = engine.run(chains.support_counts(2))
-        found = {name: column[found["n"] > 0] for name, column in found.items()}
-        keys = [
-            (names[h], ((names[p // 2], bool(p % 2)), (names[q // 2], bool(q % 2))))
-            for h, p, q in zip(*(found[name].tolist() for name in ("h", "p0", "p1")), strict=True)
-        ]
-        assert dict(zip(keys, found["n"].tolist(), strict=True)) == {k: v["support"] for k, v in expected.items()}
-        assert dict(zip(keys, found["pairs"].tolist(), strict=True)) == {
-            k: v["support_pairs"] for k, v in expected.items()
-        }
-        walked = engine.run(chains.support_counts(2, few_paths=True))
-        assert rows({name: column[walked["n"] > 0] for name, column in walked.items()}) == rows(found)
-        incidence = Incidence(kb.tables()["ee"], len(names))
-        for mine, statement in (
-            (incidence.bodies(2), chains.body_counts(2)),
-            (incidence.loops(2), chains.loop_counts(2)),
-        ):
-            asked = engine.run(statement)
-            assert rows({name: mine[name] for name in asked}) == rows(asked)
-        engine.put("rule", {"r": np.arange(len(keys)), **{name: found[name] for name in ("h", "p0", "p1")}})
-        ends = engine.run(chains.end_counts(2))
-        hidden = found["hidden_pairs"].tolist()
-        assert {keys[r]: (pairs - hidden[r], known - hidden[r]) for r, pairs, known in rows(ends)} == {
-            key: (each["body_pairs"], each["known_pairs"]) for key, each in expected.items()
-        }
-        engine.put("edge", incidence.mark_ends())
-        engine.put("start_mark", incidence.start_marks())
-        marked = engine.run(chains.end_counts(2, marked=True))
-        assert rows({name: marked[name] for name in ends}) == rows(ends)
-        walks, seen = walk_all(triples(kb), 2), {}
-        for r, *marks in rows({name: marked[name] for name in ("r", "mark0", "mark1")}):
-            pairs = frozenset((nodes[0], nodes[-1]) for nodes in walks[keys[r][1]] if nodes[0] != nodes[-1])
-            assert seen.setdefault(pairs, marks) == marks
-        assert len({tuple(marks) for marks in seen.values()}) == len(seen)
-        for length in (3, 4):
-            for statement in (chains.body_counts(length), chains.loop_counts(length), chains.support_counts(length)):
-                engine.run(statement)
-        engine.put("rule", {"r": np.arange(1), **{name: np.zeros(1, dtype=int) for name in ("h", "p0", "p1", "p2")}})
-        engine.run(chains.start_counts(3))
-
-
 def test_targets_and_the_mirror():
     kb = KnowledgeBase.from_triples([("a", "p", "b"), ("b", "q", "a"), ("c", "p", "d"), ("d", "q", "c")])
     options = {"confidence": "groundings", "min_confidence": 1.0, "max_length": 1}
@@ -309,8 +255,7 @@ def test_lengths_by_what_the_size_affords(monkeypatch):
     kb = hub_graph(200, 300)
     counted = RuleMiner(unary=False, constants=False).fit(kb)
     assert counted.note_ == "" and max(len(steps) for _, steps in mined(counted)) == 3
-    walks = Incidence(kb.tables()["ee"], len(kb.predicates)).count_walks(3)
-    assert walks == sum(map(len, walk_all(triples(kb), 3).values()))
+    walks = sum(map(len, walk_all(triples(kb), 3).values()))
     monkeypatch.setattr("rulewright.learn.miner.chains.MOST_WALKS", {2: 10**9, 3: walks - 1})
     shorter = RuleMiner(unary=False, constants=False).fit(kb)
     assert max(len(steps) for _, steps in mined(shorter)) == 2

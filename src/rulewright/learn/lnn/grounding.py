@@ -252,7 +252,7 @@ class _Grounder:
         table = sql.table_name(signature(self.kb.predicates[name]))
         listed = ", ".join(f"a{position}" for position in range(len(columns)))
         engine.put("generated", {f"a{position}": column for position, column in enumerate(columns)})
-        engine.run(f"INSERT INTO {table} (p, {listed}) SELECT {self.kb.predicate_index(name)}, {listed} FROM generated")
+        engine.append(table, f"SELECT {self.kb.predicate_index(name)} AS p, {listed} FROM generated")
 
     def _rows(self, engine: Engine, bodies: Sequence[sql.Body], variables: Sequence[Variable], what: str) -> Columns:
         rows = sum(engine.count(body) for body in bodies)

@@ -12,13 +12,12 @@ import numpy.typing as npt
 from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase
 from rulewright.data.index import Ids, look_up
-from rulewright.engine import Engine, SQLEngine
-from rulewright.engine import chain_counts as chains
-from rulewright.engine.chain_counts import Incidence
+from rulewright.engine import use_engine
+from rulewright.engine.chain_counts import ChainTables, name_steps
 from rulewright.errors import TimeLimitError
 from rulewright.learn.miner.confidence import Confidence, Counts, keep_rows, measure_confidences
 from rulewright.learn.miner.filters import RuleFilters
-from rulewright.learn.miner.samples import StartSample, ratio_interval
+from rulewright.learn.miner.samples import ratio_interval
 from rulewright.logic import (
     Annotations,
     Atom,
@@ -41,9 +40,6 @@ MOST_WALKS_PER_FACT = 1000
 
 HEAD_GROUPS = 8
 """Longer rules are counted for so many groups of heads one after the other, so that some are there when time is up."""
-
-END_BATCH = 30_000_000
-"""About how many groundings are in memory at once while their ends are counted."""
 
 
 class ChainCounter:
@@ -72,27 +68,25 @@ class ChainCounter:
     def mine(self) -> list[Rule]:
         """Return the chains of all lengths."""
         kb, filters = self.kb, self.filters
-        facts = kb.tables().get("ee")
-        if facts is None:  # relations are declared at most, and none has a fact
+        if "ee" not in kb.signatures():  # relations are declared at most, and none has a fact
             return []
-        incidence = Incidence(facts, len(kb.predicates), inverses=filters.inverses)
-        longest = filters.max_length or self._choose_length(incidence, len(facts))
         rules: list[Rule] = []
         twins = None if filters.circular else TwinFilter()
-        length = 1
+        length, longest = 1, filters.max_length or 2
         with ExitStack() as stack:
-            engine = stack.enter_context(Engine(kb, memory_limit=self.memory_limit))
+            engine = stack.enter_context(use_engine(kb, memory_limit=self.memory_limit))
             stack.enter_context(engine.time_limit(self.time_limit))
             try:
-                engine.put("edge", incidence.edge if twins is None else incidence.mark_ends())
-                if twins is not None:
-                    engine.put("start_mark", incidence.start_marks())
+                tables = ChainTables(engine, len(kb.predicates), inverses=filters.inverses)
+                longest = filters.max_length or self._choose_length(tables)
                 for length in range(1, longest + 1):
-                    for new in self._mine(engine, incidence, filters, twins, length, longest):
+                    for new in self._mine(tables, twins, length, longest):
                         rules += new
                         if self.on_rules is not None:
                             self.on_rules(new)
+                tables.drop()
             except TimeLimitError:
+                engine.end()  # what follows is no step of a run that goes on
                 self.notes.append(
                     f"stopped after {self.time_limit:g} s: rules of length {length} are not complete"
                     + (f", longer ones up to {longest} were not begun" if length < longest else "")
@@ -100,10 +94,11 @@ class ChainCounter:
                 )
         return rules
 
-    def _choose_length(self, incidence: Incidence, n_facts: int) -> int:
+    def _choose_length(self, tables: ChainTables) -> int:
         """Return the longest body that the size of the graph affords."""
+        n_facts = int(tables.count_facts().sum())
         for length, most in MOST_WALKS.items():
-            walks = incidence.count_walks(length)
+            walks = tables.count_walks(length)
             allowed = most if length == 2 else min(most, MOST_WALKS_PER_FACT * n_facts)
             if walks > allowed:
                 self.notes.append(
@@ -113,22 +108,12 @@ class ChainCounter:
                 return length - 1
         return max(MOST_WALKS)
 
-    def _mine(
-        self,
-        engine: SQLEngine,
-        incidence: Incidence,
-        filters: RuleFilters,
-        twins: TwinFilter | None,
-        length: int,
-        longest: int,
-    ) -> Iterator[list[Rule]]:
+    def _mine(self, tables: ChainTables, twins: TwinFilter | None, length: int, longest: int) -> Iterator[list[Rule]]:
         """Yield the rules of one length, in parts that are complete for some heads and bodies."""
-        kb = engine.kb
-        table = kb.tables()["ee"]
-        facts = np.bincount(table.predicate, minlength=len(kb.predicates))
+        kb, filters, facts = self.kb, self.filters, tables.count_facts()
         heads = np.flatnonzero(facts)
-        if self.filters.targets is not None:
-            heads = np.intersect1d(heads, [kb.predicate_index(name) for name in self.filters.targets])
+        if filters.targets is not None:
+            heads = np.intersect1d(heads, [kb.predicate_index(name) for name in filters.targets])
         groups = _group_heads(heads, facts, 1 if length <= 2 else HEAD_GROUPS)
 
         def report(done: int) -> None:
@@ -138,27 +123,25 @@ class ChainCounter:
                 self.progress(f"rules of length {length}", steps * (length - 1) + done_here, steps * longest)
 
         report(0)
-        sample = self._draw_sample(incidence) if length > 2 else None
-        first = "edge" if sample is None else "sampled_edge"
-        if sample is not None:
+        share = self._draw_sample(tables) if length > 2 else None
+        first = "edge" if share is None else "sampled_edge"
+        if share is not None:
             twins = None  # what is the same in a sample may differ elsewhere
-            engine.put(first, sample.choose_edges(incidence.edge))
-        if length <= 2:
-            bodies, loops = incidence.bodies(length), incidence.loops(length)
-        else:
-            bodies = engine.run(chains.body_counts(length, first=first))
-            loops = engine.run(chains.loop_counts(length, first=first))
+        bodies, loops = tables.count_bodies(length, first=first), tables.count_loops(length, first=first)
         count_loops = filters.loops == "against"
         for done, group in enumerate(groups, start=1):
             report(done)
             if length == 1:
-                supports = incidence.support(group.tolist())
+                supports = tables.count_single_supports(group.tolist())
             else:
-                starts = None if sample is None else sample.starts
-                with_loops = count_loops and not filters.circular
-                engine.put("head", chains.heads(table, targets=group.tolist(), starts=starts, loops=with_loops))
-                few = int(bodies["n"].sum()) <= chains.FEW_PATHS
-                supports = engine.run(chains.support_counts(length, few_paths=few, circular=filters.circular))
+                supports = tables.count_supports(
+                    length,
+                    targets=None if len(group) == np.count_nonzero(facts) else group.tolist(),
+                    sampled=share is not None,
+                    few_paths=int(bodies["n"].sum()) <= tables.engine.few_rows,
+                    circular=filters.circular,
+                    loops=count_loops and not filters.circular,
+                )
             counts = _join_counts(supports, bodies, loops, length, count_steps(len(kb.predicates)))
             if length == 1 and not filters.circular:
                 # A fact that joins an entity to itself is its own inverse, and all that the body says of that pair
@@ -169,24 +152,34 @@ class ChainCounter:
             if not count_loops:
                 counts["body"] = counts["body"] - counts["loops"]
             counts["facts"] = facts[counts["h"]]
-            share = 1.0 if sample is None else sample.share
-            counts = keep_rows(counts, self._pass_filters(counts, filters, facts, length, share))
+            counts = keep_rows(counts, self._pass_filters(counts, filters, facts, length, share or 1.0))
             if not filters.circular:
-                counts = keep_rows(counts, ~_are_repetitions(counts, incidence.find_symmetric(), length))
-            counts = keep_rows(counts, self._may_pass(counts, filters.confidence, incidence.most_leaving(), length))
+                counts = keep_rows(counts, ~_are_repetitions(counts, tables.find_symmetric(), length))
+            counts = keep_rows(counts, self._may_pass(counts, filters.confidence, tables.most_leaving, length))
             counts = keep_rows(counts, _order_bodies(counts, list(kb.predicates), length))
-            for part in _split_by_body(counts, length) if length > 1 else [counts]:
-                self._count_ends(part, engine, incidence, filters, length, sample, marked=twins is not None)
-                kept = keep_rows(part, measure_confidences(part, filters.confidence) >= self.filters.min_confidence)
+            if tables.engine.is_planned and length > 1:
+                self._expect_ends(counts, tables, length)
+            for part in _split_by_body(counts, length, tables.engine.rows_at_once):
+                self._count_ends(part, tables, length, share)
+                kept = keep_rows(part, measure_confidences(part, filters.confidence) >= filters.min_confidence)
                 if twins is not None:
                     kept = twins.keep_first(kept, length)
-                yield self._write_rules(kept, list(kb.predicates), filters, length, sample)
+                yield self._write_rules(kept, list(kb.predicates), filters, length, share)
+
+    def _expect_ends(self, counts: Counts, tables: ChainTables, length: int) -> None:
+        """Tell how many groundings will be listed to count the ends of the bodies that are left."""
+        steps = np.stack([counts[name] for name in name_steps(length)])
+        _, first = np.unique(steps, axis=1, return_index=True)
+        groundings = float((counts["body"] + counts["circular"] + counts["loops"])[first].sum())
+        way_out = "a higher min_support or min_confidence leaves fewer bodies, a shorter max_length none so long"
+        tables.engine.expect(f"ends of {len(first):,} bodies of {length} steps", groundings, way_out=way_out)
 
     def _may_pass(self, counts: Counts, kind: Confidence, most_leaving: Ids, length: int) -> npt.NDArray[np.bool_]:
         """Tell which rules can have the confidence wanted, by what is known before their ends are counted.
 
         A pair of ends has at most as many groundings as the steps but the last, or the steps back but the first, may
-        branch; so the body has at least ``body`` over that many pairs.
+        branch; so the body has at least ``body`` over that many pairs. For two steps `body_counts` sums up what they
+        do branch.
         """
         if kind == "pca" or length == 1:
             return np.full(len(counts["h"]), fill_value=True)
@@ -197,55 +190,37 @@ class ChainCounter:
         back = np.prod([most_leaving[invert_step(step)].astype(np.float64) for step in steps[1:]], axis=0)
         branches = np.maximum(np.minimum(there, np.where(back > 0, back, np.inf)), 1)
         least = np.maximum(np.ceil(counts["body"] / branches).astype(np.int64), counts["support_pairs"])
+        if length == 2:  # sums of fractions: what rounding may have added is taken off, and what is not counted
+            apart = counts["least"] * (1 - 1e-9) - counts["loops"] - counts["hidden_pairs"]
+            least = np.maximum(least, np.floor(apart).astype(np.int64))
         bounds = measure_confidences({**counts, "body_pairs": least}, kind)
         return np.asarray(bounds >= self.filters.min_confidence)
 
-    def _count_ends(
-        self,
-        counts: Counts,
-        engine: SQLEngine,
-        incidence: Incidence,
-        filters: RuleFilters,
-        length: int,
-        sample: StartSample | None,
-        *,
-        marked: bool,
-    ) -> None:
-        """Add the pairs that bodies join, ``marked`` with what tells sets of them apart; for a sample the intervals."""
-        count_loops = filters.loops == "against"
-        if length == 1:
-            known = incidence.known(counts["h"], counts["p0"], loops=count_loops)
-            counts |= {"body_pairs": counts["body"], "known_pairs": known - counts["hidden_pairs"]}
-            if marked:
-                mark0, mark1 = incidence.mark_steps(loops=count_loops)
-                counts |= {"mark0": mark0[counts["p0"]], "mark1": mark1[counts["p0"]]}
-            return
-        first = "edge" if sample is None else "sampled_edge"
-        columns = {name: counts[name] for name in ("h", *(f"p{position}" for position in range(length)))}
-        engine.put("rule", {"r": np.arange(len(counts["h"])), **columns})
-        ends = engine.run(chains.end_counts(length, loops=count_loops, first=first, marked=marked))
-        order = np.argsort(ends["r"])
-        counts |= {name: ends[name][order] for name in ("mark0", "mark1") if marked}
-        counts["body_pairs"] = ends["pairs"][order] - counts["hidden_pairs"]
-        counts["known_pairs"] = ends["known"][order] - counts["hidden_pairs"]
-        if sample is not None:
-            sums = engine.run(chains.start_counts(length, loops=count_loops, circular=filters.circular, first=first))
-            order = np.argsort(sums["r"])
-            sums = {name: column[order] for name, column in sums.items()}
-            low, high = ratio_interval(counts["support"], counts["body"], sums, drawn=1 / sample.share)
+    def _count_ends(self, counts: Counts, tables: ChainTables, length: int, share: float | None) -> None:
+        """Add the pairs that bodies join, with the marks that tell sets of them apart; for a sample the intervals."""
+        first = "edge" if share is None else "sampled_edge"
+        count_loops = self.filters.loops == "against"
+        columns = {name: counts[name] for name in ("h", *name_steps(length))}
+        ends = tables.count_ends(columns, length, loops=count_loops, first=first)
+        counts |= {name: ends[name] for name in ("mark0", "mark1")}
+        counts["body_pairs"] = ends["pairs"] - counts["hidden_pairs"]
+        counts["known_pairs"] = ends["known"] - counts["hidden_pairs"]
+        if share is not None:
+            sums = tables.count_starts(columns, length, loops=count_loops, first=first)
+            low, high = ratio_interval(counts["support"], counts["body"], sums, drawn=1 / share)
             counts |= {"low": low, "high": high}
 
-    def _draw_sample(self, incidence: Incidence) -> StartSample | None:
-        """Draw the first entities to count from; None is all of them."""
-        starts = np.unique(incidence.edge["a0"])
-        if self.sample is None or self.sample >= len(starts):
+    def _draw_sample(self, tables: ChainTables) -> float | None:
+        """Draw the first entities to count from; return how many times as many there are, None where it is all."""
+        if self.sample is None or (total := tables.draw_starts(self.sample, self.seed)) is None:
             return None
-        self.notes.append(
-            f"rules of more than two steps were counted from a sample of {self.sample:,} of {len(starts):,} entities: "
+        note = (
+            f"rules of more than two steps were counted from a sample of {self.sample:,} of {total:,} entities: "
             "support and body are estimates, confidence_low … confidence_high is the 95 % interval of support / body"
         )
-        drawn = np.random.default_rng(self.seed).choice(starts, self.sample, replace=False)
-        return StartSample(np.sort(drawn), len(starts) / self.sample)
+        if note not in self.notes:
+            self.notes.append(note)
+        return total / self.sample
 
     def _pass_filters(
         self, counts: Counts, filters: RuleFilters, facts: Ids, length: int, share: float
@@ -273,13 +248,13 @@ class ChainCounter:
         relations: Sequence[str],
         filters: RuleFilters,
         length: int,
-        sample: StartSample | None,
+        share: float | None,
     ) -> list[Rule]:
         variables = [Variable(f"V{position}") for position in range(length + 1)]
         ends = variables[0], variables[-1]
         ends_differ = Comparison("!=", *ends)
         heads = [Atom(name, ends) for name in relations]
-        share = 1.0 if sample is None else sample.share
+        times = share or 1.0
         confidences = measure_confidences(counts, filters.confidence).tolist()
         columns = {name: column.tolist() for name, column in counts.items()}
         steps = [columns[f"p{position}"] for position in range(length)]
@@ -295,14 +270,14 @@ class ChainCounter:
         for confidence, path, *values in zip(confidences, paths, *columns.values(), strict=True):
             row = dict(zip(columns, values, strict=True))
             statistics: dict[str, object] = {
-                "support": round(row["support"] * share),
-                "body": round(row["body"] * share),
-                "body_pairs": round(row["body_pairs"] * share),
+                "support": round(row["support"] * times),
+                "body": round(row["body"] * times),
+                "body_pairs": round(row["body_pairs"] * times),
                 "pairs": round(row["support_pairs"] / row["body_pairs"], 6),
                 "pca": round(row["support_pairs"] / max(row["known_pairs"], 1), 6),
-                "coverage": round(min(row["support_pairs"] * share / row["facts"], 1.0), 6),
+                "coverage": round(min(row["support_pairs"] * times / row["facts"], 1.0), 6),
             }
-            if sample is not None:
+            if share is not None:
                 statistics |= {"confidence_low": round(row["low"], 6), "confidence_high": round(row["high"], 6)}
             body: list[Formula] = [written[step] for written, step in zip(atoms, path, strict=True)]
             if filters.loops == "skip" and row["loops"]:
@@ -335,7 +310,7 @@ class TwinFilter:
         """Return the counts of rules that have no twin before them, here or in an earlier call.
 
         Twins have the relations of their bodies in common, whichever way these are walked, their marks
-        (`Incidence.mark_steps`), and how many of the pairs are not circular.
+        (`ChainTables.count_ends`), and how many of the pairs are not circular.
         """
         relations = np.sort(np.stack([step_relation(counts[f"p{position}"]) for position in range(length)]), axis=0)
         names = ("h", "body_pairs", "mark0", "mark1")
@@ -363,8 +338,8 @@ def _order_bodies(counts: Counts, relations: Sequence[str], length: int) -> Ids:
     return np.lexsort((*reversed(by_name), backwards))
 
 
-def _split_by_body(counts: Counts, length: int) -> Iterator[Counts]:
-    """Yield the rules, in order, in parts whose different bodies have up to ``END_BATCH`` groundings, or one body more.
+def _split_by_body(counts: Counts, length: int, most: int) -> Iterator[Counts]:
+    """Yield the rules, in order, in parts whose different bodies have up to ``most`` groundings, or one body more.
 
     The rules of a body follow each other.
     """
@@ -373,14 +348,14 @@ def _split_by_body(counts: Counts, length: int) -> Iterator[Counts]:
     steps = np.stack([counts[f"p{position}"] for position in range(length)])
     is_first = np.append(True, (steps[:, 1:] != steps[:, :-1]).any(axis=0))
     groundings = counts["body"] + counts["circular"] + counts["loops"]
-    part = (np.cumsum(groundings[is_first]) // END_BATCH)[np.cumsum(is_first) - 1]
+    part = (np.cumsum(groundings[is_first]) // most)[np.cumsum(is_first) - 1]
     for index in np.unique(part):
         yield keep_rows(counts, part == index)
 
 
 def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n_steps: int) -> Counts:
     """Bring the counts of rules, bodies and loops together, one row a rule."""
-    names = [f"p{position}" for position in range(length)]
+    names = name_steps(length)
     keys, body_keys, loop_keys = (
         np.ravel_multi_index([columns[name] for name in names], (n_steps,) * length)
         for columns in (supports, bodies, loops)
@@ -393,4 +368,5 @@ def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n
     counts["loops"] = look_up(keys, loop_keys, loops["n"])
     if length == 2:
         counts["middles"] = look_up(keys, body_keys, bodies["middles"])
+        counts["least"] = look_up(keys, body_keys, np.maximum(bodies["least0"], bodies["least1"]))
     return counts

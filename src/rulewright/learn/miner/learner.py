@@ -25,7 +25,7 @@ from rulewright.checks import (
     read_names,
 )
 from rulewright.data import KnowledgeBase, signature
-from rulewright.engine import Engine
+from rulewright.engine import StoredFacts, use_engine
 from rulewright.errors import DataError, TimeLimitError
 from rulewright.learn.base import Learner
 from rulewright.learn.miner.chains import ChainCounter
@@ -171,6 +171,17 @@ class RuleMiner(Learner):
         self._check_predicates(kb)
         self.note_ = ""
         filters = self._choose_filters()
+        if not isinstance(kb, StoredFacts):
+            self._fit(kb, filters)
+            return self
+        try:
+            self._fit(kb, self._begin_stored(kb, filters))
+        finally:
+            kb.engine.end()
+        return self
+
+    def _fit(self, kb: KnowledgeBase, filters: RuleFilters) -> None:
+        """Count and keep the rules that pass the filters."""
         chains = ChainCounter(
             kb,
             filters,
@@ -202,7 +213,19 @@ class RuleMiner(Learner):
             )
         )
         self.rules_ = RuleSet([*(self._prune(kb, rules, filters) if self.prune else rules), *formulas])
-        return self
+
+    def _begin_stored(self, kb: StoredFacts, filters: RuleFilters) -> RuleFilters:
+        """Begin work on facts that stay in an engine, which counts chains alone, and say what is left out."""
+        asked = {name: getattr(self, name) for name in ("unary", "constants", "thresholds") if getattr(self, name)}
+        if asked or self.exclusions:
+            listed = ", ".join([*asked, *(["exclusions"] if self.exclusions else [])])
+            raise DataError(f"facts that stay in an engine give chains of relations; {listed} needs read_facts")
+        if filters.constants:
+            self._add_notes(["rules that name entities were not looked for: in an engine chains alone are counted"])
+        silent = {"progress", "on_rules", "time_limit", "memory_limit"}
+        told = {name: value for name, value in self.get_params().items() if name not in silent}
+        kb.begin(f"mining by {told}")
+        return replace(filters, unary=False, constants=False, thresholds=False)
 
     def _mine_exclusions(self, kb: KnowledgeBase, filters: RuleFilters) -> list[WeightedFormula]:
         """Return the exclusions, unless time is up."""
@@ -229,7 +252,7 @@ class RuleMiner(Learner):
         """Leave out rules, best first, that explain little of their own; all are kept where time is up."""
         left = None if filters.deadline is None else max(0.0, filters.deadline - time.monotonic())
         try:
-            with Engine(kb, memory_limit=self.memory_limit) as engine, engine.time_limit(left):
+            with use_engine(kb, memory_limit=self.memory_limit) as engine, engine.time_limit(left):
                 return cover_facts(engine, rules, min_new=filters.min_support, circular=filters.circular)
         except TimeLimitError:
             self._add_notes(["time was up before rules were pruned that explain nothing of their own"])

@@ -1,28 +1,13 @@
-"""Counting from a sample of entities: who is drawn, and between which bounds the true confidence lies."""
+"""Counting from a sample of entities: between which bounds the true confidence lies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.data.index import Ids
 from rulewright.engine.sql import Column
-
-
-@dataclass(frozen=True)
-class StartSample:
-    """First entities drawn at random: ``share`` times as many are there."""
-
-    starts: Ids
-    share: float
-
-    def choose_edges(self, edge: Mapping[str, Column]) -> dict[str, Column]:
-        """Return the edges that leave from the entities drawn."""
-        chosen = np.isin(edge["a0"], self.starts)
-        return {name: column[chosen] for name, column in edge.items()}
 
 
 def ratio_interval(

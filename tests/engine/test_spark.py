@@ -1,0 +1,207 @@
+"""Spark gives what DuckDB gives: counts, rules, what follows from them, and files; here, and on two workers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet
+import pytest
+from engine.engines import ENGINES, SQLiteEngine, store
+from engine.spark import SparkDriver
+from engine.test_chain_counts import by_steps, random_graph
+from engine.test_stored_facts import WRITERS, collect, list_triples, make_triples, mine, random_triples, write_tsv
+from learn.miner.chain_oracle import count_rules, triples, walk_all
+from real_data import DATA, needs_data
+from reason.programs import recursive_rules
+
+import rulewright as rw
+from rulewright.engine.chain_counts import ChainTables
+from rulewright.engine.spark import SparkEngine
+from rulewright.errors import DataError, ParseError
+from rulewright.logic import parse_rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RULES = parse_rules("""
+0.9 :: r0(X, Y) :- r1(X, Y).
+0.5 :: r2(X, Z) :- r0(X, Y), r3(Y, Z).
+0.8 :: r3(X, Y) :- r2(Y, X), !back(Y, X).
+0.7 :: r1(X, e3) :- r0(X, Y), r3(Y, e5).
+0.6 :: linked(X) :- r2(X, Y), r2(Y, X).
+""")
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
+def test_the_statements_count_what_a_walk_counts(spark_session: SparkSession, seed: int) -> None:
+    kb = random_graph(seed)
+    names, is_against = list(kb.predicates), bool(seed % 2)
+    loops = "against" if is_against else "skip"
+    with SparkEngine(spark_session, kb) as engine:
+        tables = ChainTables(engine, len(names), inverses=True)
+        for length in (1, 2):
+            walked = walk_all(triples(kb), length)
+            counted = by_steps(names, tables.count_bodies(length), length, "n")
+            assert counted == {steps: (len(found),) for steps, found in walked.items()}
+            expected = count_rules(kb, length, loops=loops, inverses=True)
+            if length == 1:
+                found = tables.count_single_supports()
+                hidden = [0] * len(found["h"])
+            else:
+                found = tables.count_supports(length, few_paths=is_against, loops=is_against)
+                found = {name: column[found["n"] > 0] for name, column in found.items()}
+                hidden = found["hidden_pairs"].tolist()
+            counted = by_steps(names, found, length, "n", "pairs", head=True)
+            assert counted == {key: (rule["support"], rule["support_pairs"]) for key, rule in expected.items()}
+            if length == 2 and counted:
+                ends = tables.count_ends(found, length, loops=is_against)
+                for row, key in enumerate(counted):
+                    figures = int(ends["pairs"][row]) - hidden[row], int(ends["known"][row]) - hidden[row]
+                    assert figures == (expected[key]["body_pairs"], expected[key]["known_pairs"])
+
+
+def mine_on_spark(spark: SparkSession, path: Path) -> str:
+    with rw.store_facts(path, engine=spark) as kb:
+        return mine(kb)
+
+
+def test_rules_are_byte_identical_on_every_engine(
+    spark_session: SparkSession, spark_driver: SparkDriver, tmp_path: Path
+) -> None:
+    path = write_tsv(tmp_path / "graph.tsv", make_triples())
+    kb = rw.read_facts(path)
+    with rw.store_facts(path) as stored, SQLiteEngine(kb) as engine:
+        expected = mine(stored)
+        assert mine(kb) == mine(store(kb, engine)) == expected
+    assert "back(V0, V1) :- r1(V1, V0)" in expected
+    future = spark_driver.submit(mine_on_spark, path)  # on two workers, at the same time
+    assert mine_on_spark(spark_session, path) == expected
+    assert future.result(timeout=300) == expected
+
+
+@needs_data
+@pytest.mark.soak
+def test_rules_of_a_real_graph_are_byte_identical(spark_session: SparkSession) -> None:
+    path = DATA / "kbc" / "umls" / "train.tsv"
+    kb = rw.read_facts(path)
+    expected = mine(kb)
+    with SQLiteEngine(kb) as engine:
+        assert mine(store(kb, engine)) == expected
+    assert mine_on_spark(spark_session, path) == expected
+
+
+@pytest.mark.soak
+def test_sampled_rules_of_three_steps_are_the_same(spark_session: SparkSession, tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "graph.tsv", make_triples(5, 80))
+    results = []
+    for engine in ("duckdb", spark_session):
+        with rw.store_facts(path, engine=engine) as kb:
+            miner = rw.RuleMiner(max_length=3, sample=20, seed=3, constants=False, unary=False, thresholds=False)
+            results.append((str(miner.fit(kb).rules_), miner.note_))
+    assert results[0] == results[1] and results[0][0]
+
+
+def apply_on(engine: str | SparkSession, path: Path, rules: rw.RuleSet, **options: object) -> tuple[object, ...]:
+    with rw.store_facts(path, engine=engine) as kb:
+        inferred = rw.apply(rules, kb, **options)
+        return collect(inferred), inferred.rounds, inferred.exact, [round(fact.score, 9) for fact in inferred[:9]]
+
+
+LONG = pytest.mark.soak
+
+
+@pytest.mark.soak  # 39 rounds
+@pytest.mark.parametrize("aggregation", ["max", "noisy-or", "max-plus"])
+def test_a_fixed_point_is_the_same(spark_session: SparkSession, tmp_path: Path, aggregation: str) -> None:
+    path = write_tsv(tmp_path / "graph.tsv", make_triples(4, 60))
+    options = {"aggregation": aggregation, "max_rounds": None}
+    expected = apply_on("duckdb", path, RULES, **options)
+    assert len(expected[0]) > 20 and expected[1] > 1
+    assert apply_on(spark_session, path, RULES, **options) == expected
+
+
+@pytest.mark.soak
+def test_random_programs_give_the_same(spark_session: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(11)
+    path = write_tsv(tmp_path / "graph.tsv", random_triples(chance))
+    rules = recursive_rules(chance)
+    assert apply_on(spark_session, path, rules) == apply_on("duckdb", path, rules)
+
+
+def close_on_cluster(spark: SparkSession, path: Path) -> tuple[object, ...]:
+    return apply_on(spark, path, RULES, max_rounds=None)
+
+
+@pytest.mark.soak
+def test_a_fixed_point_is_the_same_on_two_workers(spark_driver: SparkDriver, tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "graph.tsv", make_triples(4, 60))
+    assert spark_driver.run(close_on_cluster, path) == apply_on("duckdb", path, RULES, max_rounds=None)
+
+
+@pytest.mark.soak
+def test_explanations_are_the_same(spark_session: SparkSession, tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "graph.tsv", make_triples(4, 60))
+    fact = next(fact for fact in rw.apply(RULES, rw.read_facts(path), max_rounds=2) if fact.round == 2)
+    told = []
+    for engine in ("duckdb", spark_session):
+        with rw.store_facts(path, engine=engine) as kb:
+            told += [[rw.explain(RULES, kb, str(fact), k=2, depth=depth).as_dict() for depth in (1, 2)]]
+    assert told[0] == told[1] and told[0][1]["status"] == "inferred"
+
+
+@pytest.mark.parametrize(
+    "name", ["graph.tsv", pytest.param("graph.parquet", marks=LONG), pytest.param("graph.nt", marks=LONG)]
+)
+def test_files_are_read_as_duckdb_reads_them(spark_session: SparkSession, tmp_path: Path, name: str) -> None:
+    facts = make_triples(6, 60)
+    if name != "graph.nt":
+        facts += [
+            ("it's", "it's", 'say "so"'),
+            ("back\\slash", "r0", "日本"),
+            (" spaced ", "r0", "\\"),
+            ("é", "r0", "#"),
+        ]
+    path = WRITERS[name](tmp_path / name, facts)
+    with rw.store_facts(path) as expected, rw.store_facts(path, engine=spark_session) as kb:
+        assert list(kb.predicates) == list(expected.predicates)
+        assert (kb.n_facts, kb.n_entities, kb.duplicates) == (
+            expected.n_facts,
+            expected.n_entities,
+            expected.duplicates,
+        )
+        assert kb.domains["entity"].labels_of(range(kb.n_entities)).tolist() == (
+            expected.domains["entity"].labels_of(range(kb.n_entities)).tolist()
+        )
+        assert list_triples(kb) == list_triples(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("hole.tsv", "a\tr\tb\na\t\tb\n"), ("short.tsv", "a\tr\tb\na\tr\n"), ("empty.tsv", ""), ("bad.nt", "nonsense\n")],
+)
+def test_what_cannot_be_read_is_one_line(spark_session: SparkSession, tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ParseError) as caught:
+        rw.store_facts(tmp_path / name, engine=spark_session)
+    assert "\n" not in str(caught.value) and name in str(caught.value)
+
+
+def test_new_facts_are_written_in_parts_and_a_folder_is_kept(spark_session: SparkSession, tmp_path: Path) -> None:
+    path, target = write_tsv(tmp_path / "graph.tsv", make_triples(4, 60)), tmp_path / "new.parquet"
+    rules = parse_rules("0.9 :: r0(X, Y) :- r1(X, Y). 0.5 :: r2(X, Z) :- r0(X, Y), r3(Y, Z).")
+    expected = {(fact.args[0], fact.predicate, fact.args[1]) for fact in rw.apply(rules, rw.read_facts(path))}
+    with pytest.raises(DataError, match="Spark keeps tables in a folder"):
+        rw.store_facts(path, engine="local[2]", database=tmp_path / "graph.duckdb")
+    for _ in range(2):  # the second time from the journal
+        with rw.store_facts(path, engine=spark_session, folder=tmp_path / "kept") as kb:
+            inferred = rw.apply(rules, kb)
+            inferred.write(str(target), partition=True)
+        table = pyarrow.parquet.read_table(target)
+        columns = (table[column].to_pylist() for column in ("head", "relation", "tail"))
+        assert set(zip(*columns, strict=True)) == expected
+        parts = sorted(part.name for part in target.iterdir() if part.is_dir())
+        assert parts == sorted({f"relation={relation}" for _, relation, _ in expected})
+        assert not [*tmp_path.glob("*.partial")]
+    assert set(ENGINES) == {"duckdb", "sqlite"}  # Spark is too slow for the many examples of the shared suite
