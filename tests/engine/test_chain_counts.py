@@ -87,11 +87,12 @@ def test_supports_and_ends_are_those_of_a_walk(make, loops, seed, inverses):
             if not counted:
                 continue
             ends = tables.count_ends(found, length, loops=loops == "against")
+            marked = tables.count_marks(found, length, loops=loops == "against")
             walks, seen = walk_all(triples(kb), length, inverses=inverses), {}
             for row, key in enumerate(counted):
                 pairs = {(nodes[0], nodes[-1]) for nodes in walks[key[1]]}
                 pairs = frozenset(pair for pair in pairs if loops == "against" or pair[0] != pair[1])
-                marks = int(ends["mark0"][row]), int(ends["mark1"][row])
+                marks = int(marked["mark0"][row]), int(marked["mark1"][row])
                 assert seen.setdefault(pairs, marks) == marks
                 if length > 1:
                     figures = int(ends["pairs"][row]) - hidden[row], int(ends["known"][row]) - hidden[row]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +26,11 @@ _SUM = "CAST(SUM(n) AS BIGINT)"
 MARK_PRIMES = 2**31 - 1, 2**31 - 19
 """Marks of sets of pairs are sums modulo these: products of two numbers below them are integers of any database."""
 
-MIDDLE_TABLES = ("joined", "degree", "up", "triangle", "walk", "closing", "first_step", "both_steps", "closed")
+MIDDLE_TABLES = ("degree", "up", "triangle", "closed")
 """What counting supports makes on its way."""
+
+_ENTITIES = 2**31
+"""Indices of entities are below it: a number times this and an index are one number, in the order of both."""
 
 
 def edges(facts: FactTable, *, inverses: bool = True) -> dict[str, Column]:
@@ -48,10 +50,31 @@ def name_steps(length: int) -> list[str]:
     return [f"p{position}" for position in range(length)]
 
 
+def _select_steps() -> str:
+    """Return every fact walked forwards and backwards: the step ``p`` from ``a0`` to ``a1``."""
+    return (
+        f"SELECT {write_step('p')} AS p, a0, a1 FROM {_FACTS} UNION ALL "
+        f"SELECT {write_step('p', inverse=True)} AS p, a1 AS a0, a0 AS a1 FROM {_FACTS}"
+    )
+
+
 def _select_edges(*, inverses: bool) -> str:
-    forwards = f"SELECT {write_step('p')} AS p, a0, a1 FROM {_FACTS}"
-    backwards = f"SELECT {write_step('p', inverse=True)} AS p, a1 AS a0, a0 AS a1 FROM {_FACTS}"
-    return f"{forwards} UNION ALL {backwards}" if inverses else forwards
+    """Return the steps with how many of the same leave where it begins, ``near``, and arrive where it ends, ``far``."""
+    columns = "f.p AS p, f.a0 AS a0, f.a1 AS a1, heads.n AS heads, tails.n AS tails"
+    count = f"(SELECT p, {{0}}, CAST(COUNT(*) AS INTEGER) AS n FROM {_FACTS} GROUP BY p, {{0}}) AS {{1}}"
+    sized = (
+        f"SELECT {columns} FROM {_FACTS} AS f "
+        f"JOIN {count.format('a0', 'heads')} ON heads.p = f.p AND heads.a0 = f.a0 "
+        f"JOIN {count.format('a1', 'tails')} ON tails.p = f.p AND tails.a1 = f.a1"
+    )
+    if not inverses:
+        return f"SELECT {write_step('p')} AS p, a0, a1, heads AS near, tails AS far FROM ({sized}) AS sized"
+    turned = (("a0", "a1", "a0"), ("a1", "a0", "a1"), ("heads", "tails", "near"), ("tails", "heads", "far"))
+    return (
+        f"SELECT {write_step('sized.p')} + way.d AS p, "
+        + ", ".join(f"CASE WHEN way.d = 0 THEN {there} ELSE {back} END AS {name}" for there, back, name in turned)
+        + f" FROM ({sized}) AS sized CROSS JOIN (SELECT 0 AS d UNION ALL SELECT 1 AS d) AS way"
+    )
 
 
 def write_mark(column: str, seed: int = 0) -> str:
@@ -78,9 +101,10 @@ def _write_marks(column: str, seed: int) -> tuple[str, str]:
 class ChainTables:
     """The tables that chains are counted from, and what they count; all results are columns with a row for each body.
 
-    ``edge`` has the steps ``p`` from ``a0`` to ``a1``; ``leaving`` and ``arriving`` count (``n``) the edges of each
-    step ``p`` at each entity ``y``, in ``w`` each of them shared with the other such edges of its other end. Bodies
-    are columns p0, p1, … of steps.
+    ``edge`` has the steps ``p`` from ``a0`` to ``a1``, with how many like it leave a0 (``near``) and arrive at a1
+    (``far``). ``leaving`` counts the edges of each step ``p`` that leave each entity ``y``: all (``n``), those that end
+    where others do (``m``), and in ``w`` each shared with the others that end there. Bodies are columns p0, p1, … of
+    steps.
 
     >>> from rulewright.data import KnowledgeBase
     >>> from rulewright.engine import Engine
@@ -94,16 +118,11 @@ class ChainTables:
     def __init__(self, engine: SQLEngine, relations: int, *, inverses: bool = True) -> None:
         self.engine, self.relations, self.inverses = engine, relations, inverses
         engine.create("edge", _select_edges(inverses=inverses))
-        for table, near, far in (("leaving", "a0", "a1"), ("arriving", "a1", "a0")):
-            if table == "arriving" and inverses:
-                engine.create("arriving", f"SELECT y, {write_inverse('p')} AS p, n, w FROM leaving")
-                continue
-            degree = f"(SELECT {far} AS y, p, COUNT(*) AS n FROM edge GROUP BY {far}, p) AS d"
-            engine.create(
-                table,
-                f"SELECT e.{near} AS y, e.p AS p, COUNT(*) AS n, SUM(1 / CAST(d.n AS DOUBLE)) AS w FROM edge AS e "
-                f"JOIN {degree} ON d.y = e.{far} AND d.p = e.p GROUP BY e.{near}, e.p",
-            )
+        engine.create("leaving", _count_at("a0", "far"))
+        self._arriving = f"(SELECT y, {write_inverse('p')} AS p, n, m, w FROM leaving)"
+        if not inverses:  # no step walks the same edges the other way
+            engine.create("arriving", _count_at("a1", "near"))
+            self._arriving = "arriving"
         self._has_triangles = False
 
     def drop(self) -> None:
@@ -122,7 +141,7 @@ class ChainTables:
         )
         loops = "CAST(SUM(CASE WHEN a0 = a1 THEN 1 ELSE 0 END) AS BIGINT) AS loops"
         rows = self.engine.run(
-            f"SELECT p, COUNT(*) AS n, {loops}, {marks} FROM ({_select_edges(inverses=True)}) AS steps GROUP BY p"
+            f"SELECT p, COUNT(*) AS n, {loops}, {marks} FROM ({_select_steps()}) AS steps GROUP BY p"
         )
         columns = {}
         for name in ("n", "loops", "m0", "m1"):
@@ -161,7 +180,7 @@ class ChainTables:
     def count_walks(self, length: int) -> int:
         """Count the walks of two steps or three: every grounding of every body."""
         totals = {
-            "i": "(SELECT y, SUM(n) AS n FROM arriving GROUP BY y) AS i",
+            "i": f"(SELECT y, SUM(n) AS n FROM {self._arriving} AS arriving GROUP BY y) AS i",
             "o": "(SELECT y, SUM(n) AS n FROM leaving GROUP BY y) AS o",
         }
         joined = {
@@ -182,7 +201,7 @@ class ChainTables:
         rows = self.engine.run(
             f"SELECT f.p AS h, e.p AS t, COUNT(*) AS n, "
             f"CAST(SUM(CASE WHEN f.a0 <> f.a1 THEN 1 ELSE 0 END) AS BIGINT) AS apart FROM {_FACTS} AS f "
-            f"JOIN ({_select_edges(inverses=True)}) AS e ON e.a0 = f.a0 AND e.a1 = f.a1 AND e.p <> {write_step('f.p')} "
+            f"JOIN ({_select_steps()}) AS e ON e.a0 = f.a0 AND e.a1 = f.a1 AND e.p <> {write_step('f.p')} "
             "GROUP BY f.p, e.p ORDER BY f.p, e.p"
         )
         return {name: column.astype(np.int64) for name, column in rows.items()}
@@ -209,23 +228,23 @@ class ChainTables:
             return {"p0": steps, "n": self._steps["n"][steps]}
         if self.engine.is_planned:
             self._expect_bodies(length)
-        return self.engine.run(body_counts(length, first=first))
+        return self.engine.run(body_counts(length, self._arriving, first=first))
 
     def _expect_bodies(self, length: int) -> None:
         """Tell how many rows counting bodies will list: for every middle, its steps in times its steps out."""
-        steps = {
-            table: f"(SELECT y, COUNT(*) AS c FROM {table} GROUP BY y) AS {table}_steps"
-            for table in ("arriving", "leaving")
-        }
-        edge = "" if length == 2 else "edge JOIN "
-        on = (
-            "leaving_steps.y = arriving_steps.y"
-            if length == 2
-            else "arriving_steps.y = edge.a0 JOIN {leaving} ON leaving_steps.y = edge.a1".format(**steps)
-        )
-        first = f"{steps['arriving']} JOIN {steps['leaving']}" if length == 2 else steps["arriving"]
-        product = "CAST(arriving_steps.c AS DOUBLE) * leaving_steps.c"
-        rows = self.engine.run(f"SELECT SUM({product}) AS n, MAX({product}) AS largest FROM {edge}{first} ON {on}")
+        joined, product = "", "CAST(leaving_steps.c AS DOUBLE) * leaving_steps.c"
+        count = "(SELECT y, COUNT(*) AS c FROM {0} AS counted GROUP BY y) AS {1}_steps"
+        if length > 2 or not self.inverses:  # else as many steps arrive as leave
+            joined = f"{count.format(self._arriving, 'arriving')} JOIN "
+            product = "CAST(arriving_steps.c AS DOUBLE) * leaving_steps.c"
+        on = {
+            2: " ON leaving_steps.y = arriving_steps.y" if joined else "",
+            3: " ON leaving_steps.y = edge.a1",
+        }[min(length, 3)]
+        if length > 2:
+            joined += "edge ON edge.a0 = arriving_steps.y JOIN "
+        joined += count.format("leaving", "leaving") + on
+        rows = self.engine.run(f"SELECT SUM({product}) AS n, MAX({product}) AS largest FROM {joined}")
         n, largest = (float(np.nan_to_num(np.asarray(rows[name], dtype=np.float64))[0]) for name in ("n", "largest"))
         if length == 4:  # another edge between
             n *= float(self._steps["n"].sum()) / max(1, float(self.count_entities()))
@@ -291,11 +310,16 @@ class ChainTables:
         the entities drawn. ``few_paths`` walks all paths of two edges.
         """
         engine, names = self.engine, ", ".join(name_steps(length))
-        engine.create("head", _select_heads(targets, sampled=sampled, loops=loops))
-        if length == 2 and not few_paths:
-            self._close_triangles()
-        selects = [_closed_paths(length, few_paths=few_paths)]
-        if not circular and (length > 2 or self._steps["loops"].any()):
+        by_triangles, has_loops = length == 2 and not few_paths, bool(self._steps["loops"].any())
+        if not by_triangles or has_loops:
+            engine.create("head", _select_heads(targets, sampled=sampled, loops=loops))
+        if by_triangles:
+            if not self._has_triangles:
+                self._find_triangles()
+            selects = _closed_triangles(targets, inverses=self.inverses) + (_closed_loops() if has_loops else [])
+        else:
+            selects = [_closed_paths(length)]
+        if not circular and (length > 2 or has_loops):
             selects += _circular_paths(length, inverses=self.inverses)
         engine.create(
             "closed",
@@ -311,22 +335,22 @@ class ChainTables:
         )
 
     def _find_triangles(self) -> None:
-        """List the triangles of the graph without directions, u < v < w by degree, and all walks that they hold.
+        """List the triangles of edges that join three entities u < v < w by degree: the steps ``uv``, ``uw``, ``vw``.
 
-        ``walk`` has every x → y → z whose ends are joined; where an entity is joined to itself, it may stay on it.
+        ``up`` has every fact once, from its end of lower degree; ``k``, degree × 2³¹ + index, orders the other end.
         """
         engine = self.engine
-        low, high = "CASE WHEN a0 < a1 THEN a0 ELSE a1 END", "CASE WHEN a0 < a1 THEN a1 ELSE a0 END"
-        engine.create("joined", f"SELECT DISTINCT {low} AS u, {high} AS v FROM {_FACTS} WHERE a0 <> a1")
-        ends = "SELECT u AS v FROM joined UNION ALL SELECT v FROM joined"
-        engine.create("degree", f"SELECT v, COUNT(*) AS d FROM ({ends}) AS ends GROUP BY v")
-        is_up = "du.d < dv.d OR (du.d = dv.d AND joined.u < joined.v)"
+        degree = f"SELECT a0 AS y, COUNT(*) AS n FROM ({_select_steps()}) AS steps GROUP BY a0"
+        engine.create("degree", f"SELECT y, CAST(n AS BIGINT) * {_ENTITIES} + y AS k FROM ({degree}) AS degrees")
+        step = write_step("f.p"), write_step("f.p", inverse=True)
+        turned = (("f.a0", "f.a1", "u"), ("f.a1", "f.a0", "v"), ("b.k", "a.k", "k"), (*step, "p"))
+        columns = ", ".join(
+            f"CASE WHEN a.k < b.k THEN {there} ELSE {back} END AS {name}" for there, back, name in turned
+        )
         engine.create(
             "up",
-            f"SELECT CASE WHEN {is_up} THEN joined.u ELSE joined.v END AS u, "
-            f"CASE WHEN {is_up} THEN joined.v ELSE joined.u END AS v, "
-            f"CASE WHEN {is_up} THEN dv.d ELSE du.d END AS d FROM joined "
-            "JOIN degree AS du ON du.v = joined.u JOIN degree AS dv ON dv.v = joined.v",
+            f"SELECT {columns} FROM {_FACTS} AS f "
+            "JOIN degree AS a ON a.y = f.a0 JOIN degree AS b ON b.y = f.a1 WHERE f.a0 <> f.a1",
         )
         if engine.is_planned:
             corners = engine.run(
@@ -339,46 +363,10 @@ class ChainTables:
             engine.expect("triangles", n, largest, way_out="max_length=1 (--max-length 1) needs none")
         engine.create(
             "triangle",
-            "SELECT a.u AS u, a.v AS v, b.v AS w FROM up AS a "
-            "JOIN up AS b ON b.u = a.u AND (a.d < b.d OR (a.d = b.d AND a.v < b.v)) "
-            "JOIN up AS c ON c.u = a.v AND c.v = b.v",
+            "SELECT a.u AS u, a.v AS v, b.v AS w, a.p AS uv, b.p AS uw, c.p AS vw FROM up AS a "
+            "JOIN up AS b ON b.u = a.u AND a.k < b.k JOIN up AS c ON c.u = a.v AND c.v = b.v",
         )
         self._has_triangles = True
-
-    def _close_triangles(self) -> None:
-        """List the steps of all walks of two edges whose ends are those of a head, one join after the other.
-
-        Left to choose, a database may join the edges to each other first, which are all paths of two edges; tables
-        between the joins leave it no choice.
-        """
-        if not self._has_triangles:
-            self._find_triangles()
-        engine = self.engine
-        walks = [f"SELECT {x} AS x, {y} AS y, {z} AS z FROM triangle" for x, y, z in _ORDERS]
-        if self._steps["loops"].any():
-            loop = f"(SELECT DISTINCT a0 AS v FROM {_FACTS} WHERE a0 = a1) AS loop"
-            both = "(SELECT u, v FROM joined UNION ALL SELECT v, u FROM joined) AS pair"
-            walks += [
-                f"SELECT loop.v AS x, loop.v AS y, pair.v AS z FROM {loop} JOIN {both} ON pair.u = loop.v",
-                f"SELECT pair.u AS x, loop.v AS y, loop.v AS z FROM {loop} JOIN {both} ON pair.v = loop.v",
-                f"SELECT loop.v AS x, pair.v AS y, loop.v AS z FROM {loop} JOIN {both} ON pair.u = loop.v",
-                f"SELECT v AS x, v AS y, v AS z FROM {loop}",
-            ]
-        engine.create(
-            "closing",
-            f"SELECT walk.x AS x, walk.y AS y, walk.z AS z FROM ({' UNION ALL '.join(walks)}) AS walk "
-            "JOIN (SELECT DISTINCT x, z FROM head) AS pair ON pair.x = walk.x AND pair.z = walk.z",
-        )
-        engine.create(
-            "first_step",
-            "SELECT closing.x AS x, closing.y AS y, closing.z AS z, e.p AS p0 FROM closing "
-            "JOIN edge AS e ON e.a0 = closing.x AND e.a1 = closing.y",
-        )
-        engine.create(
-            "both_steps",
-            "SELECT s.x AS x, s.z AS z, s.p0 AS p0, e.p AS p1 FROM first_step AS s "
-            "JOIN edge AS e ON e.a0 = s.y AND e.a1 = s.z",
-        )
 
     def count_ends(
         self, rules: dict[str, Column], length: int, *, loops: bool = False, first: str = "edge"
@@ -387,14 +375,39 @@ class ChainTables:
 
         ``pairs`` counts the different ends of the body, ``known`` those of them whose first entity has the head
         relation to something: what the body says where the head is not silent. With ``loops``, ends may coincide.
-        ``mark0`` and ``mark1`` tell sets of ends apart: ``Σ u(x) v(z) mod P`` for the two primes P of `MARK_PRIMES`
-        and numbers u and v of the entities. Two sets that differ have both in common with a chance of about
-        ``(2 / P)²``, less than 10⁻¹⁷.
         """
         self._put_rules(rules, length)
         if length == 1 and not self._steps["loops"].any():
             return self._count_single_ends(rules)
-        rows = self.engine.run(end_counts(length, loops=loops, first=first))
+        if length == 2 and first == "edge":
+            start_of = count_two_step_ends(loops=loops)
+        else:
+            start_of = (
+                f"SELECT b, x, COUNT(*) AS k FROM ({_reach(length, first, loops=loops)}) AS reached GROUP BY b, x"
+            )
+        return self._sum_by_rule(
+            f"SELECT rule.r AS r, {_cast_sum('start_of.k')} AS pairs, "
+            f"{_cast_sum('CASE WHEN subject.y IS NULL THEN 0 ELSE start_of.k END')} AS known "
+            f"FROM rule JOIN ({start_of}) AS start_of ON start_of.b = rule.b LEFT JOIN leaving AS subject "
+            f"ON subject.p = {write_step('rule.h')} AND subject.y = start_of.x GROUP BY rule.r"
+        )
+
+    def count_marks(
+        self, rules: dict[str, Column], length: int, *, loops: bool = False, first: str = "edge"
+    ) -> dict[str, Column]:
+        """Return ``mark0`` and ``mark1`` of some rules, which tell the sets of ends of their bodies apart.
+
+        They are ``Σ u(x) v(z) mod P`` for the two primes P of `MARK_PRIMES` and numbers u and v of the entities. Two
+        sets that differ have both in common with a chance of about ``(2 / P)²``, less than 10⁻¹⁷.
+        """
+        if length == 1 and not self._steps["loops"].any():
+            return {f"mark{i}": self._steps[f"m{i}"][rules["p0"]] for i in range(2)}
+        self._put_rules(rules, length)
+        return self._sum_by_rule(end_marks(length, loops=loops, first=first))
+
+    def _sum_by_rule(self, statement: str) -> dict[str, Column]:
+        """Run a statement that gives a row for each rule ``r``, and return its columns in the order of the rules."""
+        rows = self.engine.run(statement)
         order = np.argsort(rows["r"])
         return {name: column[order] for name, column in rows.items() if name != "r"}
 
@@ -407,8 +420,7 @@ class ChainTables:
         )
         known = np.zeros(len(rules["h"]), dtype=np.int64)
         known[rows["r"]] = rows["n"]
-        steps = {name: self._steps[name][rules["p0"]] for name in ("n", "m0", "m1")}
-        return {"pairs": steps["n"], "known": known, "mark0": steps["m0"], "mark1": steps["m1"]}
+        return {"pairs": self._steps["n"][rules["p0"]], "known": known}
 
     def count_starts(
         self, rules: dict[str, Column], length: int, *, loops: bool = False, first: str = "edge"
@@ -420,9 +432,7 @@ class ChainTables:
         support², body² and support × body.
         """
         self._put_rules(rules, length)
-        rows = self.engine.run(start_counts(length, loops=loops, first=first))
-        order = np.argsort(rows["r"])
-        return {name: column[order] for name, column in rows.items() if name != "r"}
+        return self._sum_by_rule(start_counts(length, loops=loops, first=first))
 
     def _put_rules(self, rules: dict[str, Column], length: int) -> None:
         """Hold the rules (``rule``: r, h, b) and their different bodies (``body``: b, p0, …)."""
@@ -431,10 +441,25 @@ class ChainTables:
         columns = {"r": np.arange(len(rules["h"])), "h": rules["h"], "b": body.reshape(-1)}
         self.engine.put("rule", {name: column.astype(np.int32) for name, column in columns.items()})
         columns = {"b": np.arange(bodies.shape[1]), **dict(zip(name_steps(length), bodies, strict=True))}
+        if length == 2:
+            looped = self.count_loops(2)
+            keys = [
+                first * count_steps(self.relations) + last for first, last in (bodies, (looped["p0"], looped["p1"]))
+            ]
+            columns["has_loops"] = np.isin(keys[0], keys[1])
         self.engine.put("body", {name: column.astype(np.int32) for name, column in columns.items()})
 
 
-_ORDERS = tuple(permutations(("u", "v", "w")))
+def _cast_sum(value: str) -> str:
+    return f"CAST(SUM({value}) AS BIGINT)"
+
+
+def _count_at(end: str, others: str) -> str:
+    """Return the counts of the edges of each step at one of their ends; see `ChainTables`."""
+    return (
+        f"SELECT {end} AS y, p, COUNT(*) AS n, {_cast_sum(f'CASE WHEN {others} > 1 THEN 1 ELSE 0 END')} AS m, "
+        f"SUM(1 / CAST({others} AS DOUBLE)) AS w FROM edge GROUP BY {end}, p"
+    )
 
 
 def _select_heads(targets: Sequence[int] | None, *, sampled: bool, loops: bool) -> str:
@@ -453,21 +478,22 @@ def _select_heads(targets: Sequence[int] | None, *, sampled: bool, loops: bool) 
     return f"SELECT {columns} FROM {_FACTS}{where}"
 
 
-def body_counts(length: int, *, first: str = "edge") -> str:
+def body_counts(length: int, arriving: str, *, first: str = "edge") -> str:
     """Count the groundings of every body of two relations or more: columns p0 … and ``n``; of two also ``middles``.
 
     A pair (x, z) has at most as many groundings of two steps as the first leaves x, or the second arrives at z. So the
-    sums over all groundings of one over these, ``least0`` and ``least1``, are no more than the pairs. ``first`` is the
-    table that first steps of more than two are taken from.
+    sums over all groundings of one over these, ``least0`` and ``least1``, are no more than the pairs; and where either
+    is one, the grounding is the only one of its pair: to tell the pairs apart the others are ``listed``. ``arriving``
+    is ``leaving`` of the steps turned round, and ``first`` the table that first steps of more than two are taken from.
     """
     names = ", ".join(name_steps(length))
     if length == 2:
         return (
-            "SELECT s.p AS p0, o.p AS p1, CAST(SUM(CAST(s.n AS BIGINT) * o.n) AS BIGINT) AS n, COUNT(*) AS middles, "
-            "SUM(s.w * o.n) AS least0, SUM(s.n * o.w) AS least1 "
-            "FROM arriving AS s JOIN leaving AS o ON o.y = s.y GROUP BY s.p, o.p"
+            f"SELECT s.p AS p0, o.p AS p1, {_cast_sum('CAST(s.n AS BIGINT) * o.n')} AS n, COUNT(*) AS middles, "
+            f"SUM(s.w * o.n) AS least0, SUM(s.n * o.w) AS least1, {_cast_sum('CAST(s.m AS BIGINT) * o.m')} AS listed "
+            f"FROM {arriving} AS s JOIN leaving AS o ON o.y = s.y GROUP BY s.p, o.p"
         )
-    start = "arriving"
+    start = arriving
     if first != "edge":
         start = f"(SELECT a1 AS y, p, COUNT(*) AS n FROM {first} GROUP BY a1, p)"
     joins, reached = [f"{start} AS s"], "s.y"
@@ -504,20 +530,56 @@ def loop_counts(length: int, *, first: str = "edge") -> str:
     return f"WITH {', '.join(two_steps)} SELECT {names}, {_SUM} AS n FROM ({inner}) AS loops GROUP BY {names}"
 
 
-def _closed_paths(length: int, *, few_paths: bool) -> str:
+def _closed_triangles(targets: Sequence[int] | None, *, inverses: bool) -> list[str]:
+    """Return statements that list each edge of each triangle, the fact that it is, and the path of the other two."""
+    conditions = []
+    if targets is not None:
+        conditions.append(f"h IN ({', '.join(map(str, targets))})")
+    if not inverses:
+        conditions.append("p0 % 2 = 0 AND p1 % 2 = 0")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    selects = []
+    for x, y, z in (("u", "w", "v"), ("u", "v", "w"), ("v", "u", "w")):
+        # the step from one corner to another: edges are listed from the lower to the higher
+        first, last, back_first, back_last = (
+            one + other if one < other else write_inverse(other + one)
+            for one, other in ((x, y), (y, z), (z, y), (y, x))
+        )
+        edge = x + z
+        choices = ((first, back_first, "p0"), (last, back_last, "p1"), (x, z, "x"), (z, x, "z"))
+        columns = ", ".join(
+            f"CASE WHEN {edge} % 2 = 0 THEN {there} ELSE {back} END AS {name}" for there, back, name in choices
+        )
+        head = f"CAST(({edge} - {edge} % 2) / 2 AS INTEGER) AS h"
+        selects.append(
+            f"SELECT h, p0, p1, x, z, 1 AS n, 0 AS used FROM (SELECT {head}, {columns} FROM triangle) AS paths{where}"
+        )
+    return selects
+
+
+def _closed_loops() -> list[str]:
+    """Return statements that list the facts with the paths of two steps that stay on an entity, or come back to it."""
+    loop, columns = "(SELECT p, a0 AS v FROM edge WHERE a0 = a1)", "head.x AS x, head.z AS z, 1 AS n, 0 AS used"
+    here = "edge AS e ON e.a0 <> e.a1 AND e.{} = loop.v JOIN head ON head.x = e.a0 AND head.z = e.a1"
+    return [
+        f"SELECT head.h AS h, loop.p AS p0, e.p AS p1, {columns} FROM {loop} AS loop JOIN {here.format('a0')}",
+        f"SELECT head.h AS h, e.p AS p0, loop.p AS p1, {columns} FROM {loop} AS loop JOIN {here.format('a1')}",
+        f"SELECT head.h AS h, e.p AS p0, back.p AS p1, {columns} FROM (SELECT * FROM head WHERE x = z) AS head "
+        "JOIN edge AS e ON e.a0 = head.x AND e.a1 <> e.a0 JOIN edge AS back ON back.a0 = e.a1 AND back.a1 = e.a0",
+        f"SELECT head.h AS h, loop.p AS p0, again.p AS p1, {columns} FROM (SELECT * FROM head WHERE x = z) AS head "
+        f"JOIN {loop} AS loop ON loop.v = head.x JOIN {loop} AS again ON again.v = head.x",
+    ]
+
+
+def _closed_paths(length: int) -> str:
     """Return the statement that lists each head fact with each body that joins its ends, and ``n`` groundings of it."""
-    if length == 2 and few_paths:
+    if length == 2:
         return (
             "SELECT head.h AS h, path.p0 AS p0, path.p1 AS p1, head.x AS x, head.z AS z, path.n AS n, 0 AS used "
             "FROM head JOIN (SELECT pair.x AS x, pair.z AS z, a.p AS p0, b.p AS p1, COUNT(*) AS n "
             "FROM (SELECT DISTINCT x, z FROM head) AS pair JOIN edge AS a ON a.a0 = pair.x "
             "JOIN edge AS b ON b.a0 = a.a1 AND b.a1 = pair.z GROUP BY pair.x, pair.z, a.p, b.p) AS path "
             "ON path.x = head.x AND path.z = head.z"
-        )
-    if length == 2:
-        return (
-            "SELECT head.h AS h, s.p0 AS p0, s.p1 AS p1, head.x AS x, head.z AS z, 1 AS n, 0 AS used "
-            "FROM both_steps AS s JOIN head ON head.x = s.x AND head.z = s.z"
         )
     two_steps = (
         "(SELECT a.a0 AS x, a.p AS p0, b.p AS p1, b.a1 AS m, COUNT(*) AS n FROM edge AS a "
@@ -587,26 +649,56 @@ def _walk_bodies(length: int, first: str) -> str:
     return " ".join(steps)
 
 
-def end_counts(length: int, *, loops: bool = False, first: str = "edge") -> str:
-    """Count and mark the different ends of the rules in ``rule``; see `ChainTables.count_ends`."""
+def _reach(length: int, first: str, *, loops: bool) -> str:
+    """Return the statement that lists the different ends, ``x`` and ``z``, of the bodies ``b``."""
     where = "" if loops else f" WHERE e0.a0 <> e{length - 1}.a1"
     distinct = "DISTINCT " if length > 1 else ""  # facts are
+    columns = f"body.b AS b, e0.a0 AS x, e{length - 1}.a1 AS z"
+    return f"SELECT {distinct}{columns} FROM {_walk_bodies(length, first)}{where}"
+
+
+def count_two_step_ends(*, loops: bool) -> str:
+    """Count the different ends of bodies of two steps without listing most: what adds up to ``k`` at each ``x``.
+
+    A grounding is the only one of its pair where its first step alone leaves x, or its second alone arrives at z. Those
+    are counted as they are; different ends are told apart among the others, as one number each.
+    """
+    parts = [
+        "SELECT body.b AS b, e.a0 AS x, o.n - CASE WHEN e.near > 1 THEN o.m ELSE 0 END AS k FROM body "
+        "JOIN edge AS e ON e.p = body.p0 JOIN leaving AS o ON o.p = body.p1 AND o.y = e.a1",
+        f"SELECT b, CAST((pair - pair % {_ENTITIES}) / {_ENTITIES} AS INTEGER) AS x, 1 AS k FROM "
+        f"(SELECT DISTINCT body.b AS b, CAST(e0.a0 AS BIGINT) * {_ENTITIES} + e1.a1 AS pair FROM body "
+        "JOIN edge AS e0 ON e0.p = body.p0 AND e0.near > 1 "
+        "JOIN edge AS e1 ON e1.p = body.p1 AND e1.a0 = e0.a1 AND e1.far > 1) AS listed",
+    ]
+    if not loops:  # ends that are one entity are taken off again
+        turned = write_inverse("body.p0")
+        back = (
+            "SELECT body.b AS b, leaving.y AS x FROM body JOIN leaving ON leaving.p = body.p0 "
+            f"WHERE body.p1 = {turned} UNION ALL SELECT DISTINCT body.b AS b, e0.a0 AS x FROM body "
+            "JOIN edge AS e0 ON e0.p = body.p0 "
+            "JOIN edge AS e1 ON e1.p = body.p1 AND e1.a0 = e0.a1 AND e1.a1 = e0.a0 "
+            f"WHERE body.has_loops = 1 AND body.p1 <> {turned}"
+        )
+        parts.append(f"SELECT b, x, -1 AS k FROM ({back}) AS back")
+    return " UNION ALL ".join(parts)
+
+
+def end_marks(length: int, *, loops: bool = False, first: str = "edge") -> str:
+    """Mark the different ends of the rules in ``rule``; see `ChainTables.count_marks`."""
     primes = list(enumerate(MARK_PRIMES))
     starts, ends = _write_marks("x", 0), _write_marks("z", 1)
-    sums = ", ".join(f"CAST(SUM({ends[i]}) AS BIGINT) % {prime} AS s{i}" for i, prime in primes)
+    sums = ", ".join(f"{_cast_sum(ends[i])} % {prime} AS s{i}" for i, prime in primes)
     products = ", ".join(f"{starts[i]} * s{i} % {prime} AS w{i}" for i, prime in primes)
     parts = [
-        f"reached AS (SELECT {distinct}body.b AS b, e0.a0 AS x, e{length - 1}.a1 AS z "
-        f"FROM {_walk_bodies(length, first)}{where})",
-        f"ends AS (SELECT b, x, COUNT(*) AS k, {sums} FROM reached GROUP BY b, x)",
-        f"start_of AS (SELECT b, x, k, {products} FROM ends)",
+        f"reached AS ({_reach(length, first, loops=loops)})",
+        f"ends AS (SELECT b, x, {sums} FROM reached GROUP BY b, x)",
+        f"start_of AS (SELECT b, {products} FROM ends)",
     ]
-    known = "CASE WHEN subject.y IS NULL THEN 0 ELSE start_of.k END"
-    totals = f"CAST(SUM(start_of.k) AS BIGINT) AS pairs, CAST(SUM({known}) AS BIGINT) AS known"
-    totals += "".join(f", CAST(SUM(start_of.w{i}) AS BIGINT) % {prime} AS mark{i}" for i, prime in primes)
+    totals = ", ".join(f"{_cast_sum(f'start_of.w{i}')} % {prime} AS mark{i}" for i, prime in primes)
     return (
         f"WITH {', '.join(parts)} SELECT rule.r AS r, {totals} FROM rule JOIN start_of ON start_of.b = rule.b "
-        f"LEFT JOIN leaving AS subject ON subject.p = {write_step('rule.h')} AND subject.y = start_of.x GROUP BY rule.r"
+        "GROUP BY rule.r"
     )
 
 

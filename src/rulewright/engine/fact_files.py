@@ -139,12 +139,14 @@ def read_by_duckdb(engine: Engine, table: str, files: FactFiles, columns: Sequen
     """Make a table of the triples of files; return what is to say of how they were read."""
     import duckdb
 
-    connection, notes = engine.connection, []
+    connection, notes = engine.connection, list[str]()
+    listed = ", ".join(engine.quote_text(path) for path in files.paths)
+    # A table that is read two or three times and then let go: to compress its texts takes longer than to read them
+    connection.execute("SET force_compression = 'uncompressed'")
     try:
         if files.file_format == "delimited":
-            return _read_sheets(connection, table, files, columns)
-        listed = ", ".join(engine.quote_text(path) for path in files.paths)
-        if files.file_format == "nt":
+            notes = _read_sheets(connection, table, files, columns)
+        elif files.file_format == "nt":
             rows = (
                 f"read_csv([{listed}], columns = {{'line': 'VARCHAR'}}, auto_detect = false, delim = '\x01', "
                 "quote = '', escape = '', header = false, nullstr = '\x02')"
@@ -165,7 +167,8 @@ def read_by_duckdb(engine: Engine, table: str, files: FactFiles, columns: Sequen
             engine._execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {selected} FROM read_parquet([{listed}])")
     except duckdb.Error as error:
         raise ParseError(str(error).splitlines()[0][:300], file=files.paths[0]) from None
-    refuse_empty(engine.connection.execute(count_empty(table)).fetchone(), files.paths[0])
+    connection.execute("RESET force_compression")  # after an error the engine is closed
+    refuse_empty(connection.execute(count_empty(table)).fetchone(), files.paths[0])
     return [note for note in notes if note]
 
 

@@ -289,8 +289,9 @@ class ForwardChaining:
             pairs = np.unique(np.stack([batch.columns[name][chosen] for name in ("p0", "p1")]), axis=1)
             self.engine.put("expected_pair", {"p0": pairs[0], "p1": pairs[1]})
             degrees = [
-                f"(SELECT p, a{side} AS y, CAST(COUNT(*) AS DOUBLE) AS n FROM {table_name('ee')} GROUP BY p, a{side})"
-                for side in (left, right)
+                f"(SELECT p, a{side} AS y, CAST(COUNT(*) AS DOUBLE) AS n FROM {table_name('ee')} "
+                f"WHERE p IN (SELECT {step} FROM expected_pair) GROUP BY p, a{side})"
+                for step, side in (("p0", left), ("p1", right))
             ]
             total = self.engine.run(
                 f"SELECT SUM(a.n * b.n) AS n FROM expected_pair AS e JOIN {degrees[0]} AS a ON a.p = e.p0 "

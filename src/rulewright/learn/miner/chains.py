@@ -71,7 +71,6 @@ class ChainCounter:
         if "ee" not in kb.signatures():  # relations are declared at most, and none has a fact
             return []
         rules: list[Rule] = []
-        twins = None if filters.circular else TwinFilter()
         length, longest = 1, filters.max_length or 2
         with ExitStack() as stack:
             engine = stack.enter_context(use_engine(kb, memory_limit=self.memory_limit))
@@ -80,7 +79,7 @@ class ChainCounter:
                 tables = ChainTables(engine, len(kb.predicates), inverses=filters.inverses)
                 longest = filters.max_length or self._choose_length(tables)
                 for length in range(1, longest + 1):
-                    for new in self._mine(tables, twins, length, longest):
+                    for new in self._mine(tables, length, longest):
                         rules += new
                         if self.on_rules is not None:
                             self.on_rules(new)
@@ -108,7 +107,7 @@ class ChainCounter:
                 return length - 1
         return max(MOST_WALKS)
 
-    def _mine(self, tables: ChainTables, twins: TwinFilter | None, length: int, longest: int) -> Iterator[list[Rule]]:
+    def _mine(self, tables: ChainTables, length: int, longest: int) -> Iterator[list[Rule]]:
         """Yield the rules of one length, in parts that are complete for some heads and bodies."""
         kb, filters, facts = self.kb, self.filters, tables.count_facts()
         heads = np.flatnonzero(facts)
@@ -125,8 +124,7 @@ class ChainCounter:
         report(0)
         share = self._draw_sample(tables) if length > 2 else None
         first = "edge" if share is None else "sampled_edge"
-        if share is not None:
-            twins = None  # what is the same in a sample may differ elsewhere
+        are_twins_dropped = share is None and not filters.circular  # the same in a sample may differ elsewhere
         bodies, loops = tables.count_bodies(length, first=first), tables.count_loops(length, first=first)
         count_loops = filters.loops == "against"
         for done, group in enumerate(groups, start=1):
@@ -159,18 +157,18 @@ class ChainCounter:
             counts = keep_rows(counts, _order_bodies(counts, list(kb.predicates), length))
             if tables.engine.is_planned and length > 1:
                 self._expect_ends(counts, tables, length)
-            for part in _split_by_body(counts, length, tables.engine.rows_at_once):
+            for part in _split_by_relations(counts, length, tables.engine.rows_at_once):
                 self._count_ends(part, tables, length, share)
                 kept = keep_rows(part, measure_confidences(part, filters.confidence) >= filters.min_confidence)
-                if twins is not None:
-                    kept = twins.keep_first(kept, length)
+                if are_twins_dropped:
+                    kept = self._drop_twins(kept, tables, length)
                 yield self._write_rules(kept, list(kb.predicates), filters, length, share)
 
     def _expect_ends(self, counts: Counts, tables: ChainTables, length: int) -> None:
         """Tell how many groundings will be listed to count the ends of the bodies that are left."""
         steps = np.stack([counts[name] for name in name_steps(length)])
         _, first = np.unique(steps, axis=1, return_index=True)
-        groundings = float((counts["body"] + counts["circular"] + counts["loops"])[first].sum())
+        groundings = float(counts["listed"][first].sum())
         way_out = "a higher min_support or min_confidence leaves fewer bodies, a shorter max_length none so long"
         tables.engine.expect(f"ends of {len(first):,} bodies of {length} steps", groundings, way_out=way_out)
 
@@ -197,18 +195,37 @@ class ChainCounter:
         return np.asarray(bounds >= self.filters.min_confidence)
 
     def _count_ends(self, counts: Counts, tables: ChainTables, length: int, share: float | None) -> None:
-        """Add the pairs that bodies join, with the marks that tell sets of them apart; for a sample the intervals."""
+        """Add the pairs that bodies join; for a sample the intervals."""
         first = "edge" if share is None else "sampled_edge"
         count_loops = self.filters.loops == "against"
         columns = {name: counts[name] for name in ("h", *name_steps(length))}
         ends = tables.count_ends(columns, length, loops=count_loops, first=first)
-        counts |= {name: ends[name] for name in ("mark0", "mark1")}
         counts["body_pairs"] = ends["pairs"] - counts["hidden_pairs"]
         counts["known_pairs"] = ends["known"] - counts["hidden_pairs"]
         if share is not None:
             sums = tables.count_starts(columns, length, loops=count_loops, first=first)
             low, high = ratio_interval(counts["support"], counts["body"], sums, drawn=1 / share)
             counts |= {"low": low, "high": high}
+
+    def _drop_twins(self, counts: Counts, tables: ChainTables, length: int) -> Counts:
+        """Keep, of the rules of one head that walk the same relations and join exactly the same pairs, the first.
+
+        Twins have the relations of their bodies in common, whichever way these are walked, how many pairs are not
+        circular, and the marks of all pairs (`ChainTables.count_marks`), which are taken only where the rest is so.
+        """
+        key = np.stack([counts["h"], counts["body_pairs"], *_sort_relations(counts, length)])
+        _, group, size = np.unique(key, axis=1, return_inverse=True, return_counts=True)
+        group = group.reshape(-1)
+        rows = np.flatnonzero(size[group] > 1)
+        if not len(rows):
+            return counts
+        columns = {name: counts[name][rows] for name in ("h", *name_steps(length))}
+        marks = tables.count_marks(columns, length, loops=self.filters.loops == "against")
+        sets = np.stack([group[rows], marks["mark0"], marks["mark1"]])
+        _, first = np.unique(sets, axis=1, return_index=True)
+        keep = np.ones(len(group), dtype=bool)
+        keep[np.delete(rows, first)] = False
+        return keep_rows(counts, keep)
 
     def _draw_sample(self, tables: ChainTables) -> float | None:
         """Draw the first entities to count from; return how many times as many there are, None where it is all."""
@@ -300,26 +317,10 @@ def _are_repetitions(counts: Counts, symmetric: npt.NDArray[np.bool_], length: i
     return repetitions
 
 
-class TwinFilter:
-    """Keeps, of the rules of one head that walk the same relations and join exactly the same pairs, the first."""
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[int, ...]] = set()
-
-    def keep_first(self, counts: Counts, length: int) -> Counts:
-        """Return the counts of rules that have no twin before them, here or in an earlier call.
-
-        Twins have the relations of their bodies in common, whichever way these are walked, their marks
-        (`ChainTables.count_ends`), and how many of the pairs are not circular.
-        """
-        relations = np.sort(np.stack([step_relation(counts[f"p{position}"]) for position in range(length)]), axis=0)
-        names = ("h", "body_pairs", "mark0", "mark1")
-        columns = (column.tolist() for column in (*(counts[name] for name in names), *relations))
-        keep = np.zeros(len(counts["h"]), dtype=bool)
-        for position, key in enumerate(zip(*columns, strict=True)):
-            keep[position] = key not in self._seen
-            self._seen.add(key)
-        return keep_rows(counts, keep)
+def _sort_relations(counts: Counts, length: int) -> Ids:
+    """Return the relations of each body in order, whichever way they are walked: a row for each position."""
+    relations: Ids = np.sort(np.stack([step_relation(counts[name]) for name in name_steps(length)]), axis=0)
+    return relations
 
 
 def _group_heads(heads: Ids, facts: Ids, most: int) -> list[Ids]:
@@ -338,17 +339,19 @@ def _order_bodies(counts: Counts, relations: Sequence[str], length: int) -> Ids:
     return np.lexsort((*reversed(by_name), backwards))
 
 
-def _split_by_body(counts: Counts, length: int, most: int) -> Iterator[Counts]:
-    """Yield the rules, in order, in parts whose different bodies have up to ``most`` groundings, or one body more.
+def _split_by_relations(counts: Counts, length: int, most: int) -> Iterator[Counts]:
+    """Yield the rules in parts whose bodies list up to ``most`` groundings, or one set of relations more.
 
-    The rules of a body follow each other.
+    Bodies of the same relations stay together; the rules of a body follow each other, and stay in order.
     """
     if len(counts["h"]) == 0:
         return
-    steps = np.stack([counts[f"p{position}"] for position in range(length)])
+    steps = np.stack([counts[name] for name in name_steps(length)])
     is_first = np.append(True, (steps[:, 1:] != steps[:, :-1]).any(axis=0))
-    groundings = counts["body"] + counts["circular"] + counts["loops"]
-    part = (np.cumsum(groundings[is_first]) // most)[np.cumsum(is_first) - 1]
+    _, group = np.unique(_sort_relations(counts, length), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    listed = np.bincount(group[is_first], weights=counts["listed"][is_first])
+    part = (np.cumsum(listed) // most)[group]
     for index in np.unique(part):
         yield keep_rows(counts, part == index)
 
@@ -366,6 +369,7 @@ def _join_counts(supports: Counts, bodies: Counts, loops: Counts, length: int, n
         counts[name] = supports.get(name, np.zeros(len(keys), dtype=np.int64))
     counts["body"] = look_up(keys, body_keys, bodies["n"])
     counts["loops"] = look_up(keys, loop_keys, loops["n"])
+    counts["listed"] = look_up(keys, body_keys, bodies["listed" if length == 2 else "n"])
     if length == 2:
         counts["middles"] = look_up(keys, body_keys, bodies["middles"])
         counts["least"] = look_up(keys, body_keys, np.maximum(bodies["least0"], bodies["least1"]))
