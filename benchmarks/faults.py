@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from made_graph import write_graph
 from measure import machine, print_table, save
-from scale import write_graph
 
 import rulewright as rw
 from rulewright.engine import spark as spark_engine

@@ -1,658 +1,63 @@
-"""Reading, mining, applying and explaining at 10⁵ … 10⁸ facts within a limit of memory, beside SQL written by hand.
+"""Reading, mining, applying and explaining at 10⁵ … 10⁸ facts within a limit of memory: what it takes and costs.
 
-    python benchmarks/scale.py [--facts 100000 1000000] [--memory 8000] [--folder DIR]
+    python benchmarks/scale.py --facts 100000 1000000 10000000 --save results/scale.json
+    python benchmarks/scale.py --facts 100000000 --ways "SQL by hand" "DuckDB file" --save results/scale.json
 
-The graph is made up (`write_graph`): typed entities with power-law degrees, and relations some of which follow from
-others. The SQL by hand is the best that we know: it joins no two edges that it need not, and no step of it holds more
-than a part of the graph.
+On DuckDB beside SQL written by hand (`chains_by_hand`), on Spark in this process and on a cluster of two workers, over
+the same made-up graph (`made_graph`). Each is measured in a process of its own and kept in the file at once; what the
+file has already is not measured again. Tables of all that the file has follow, with a cost model: CPU, bytes and
+shuffled bytes of each stage and statement, extrapolated to 10⁹ and 10¹⁰ facts.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import math
 import os
-import random
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
-from measure import machine, peak_memory, print_table, save
+from chains_by_hand import run_by_hand
+from made_graph import choose_rules, write_graph
+from measure import machine, peak_memory, print_table
 
-TYPE_SHARES = (0.25, 0.20, 0.15, 0.12, 0.10, 0.08, 0.06, 0.04)
-"""The share of the entities that each type has."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-BLOCK = 1000
-"""Facts are made in blocks; of each block a relation has as many facts as its weight says, and all have these."""
-
-
-@dataclass(frozen=True)
-class MadeRelation:
-    """A relation of the made-up graph, and how its facts come about.
-
-    Fact ``i`` of ``first`` joins two entities, from its second to its first where ``flipped``; where there is a
-    ``second``, one of its facts leads on from there. ``noise`` is the share of facts whose last entity is any one.
-    """
-
-    index: int
-    domain: int
-    range: int
-    weight: int
-    out_skew: float = 1.0
-    in_skew: float = 2.0
-    first: int = -1
-    second: int = -1
-    flipped: bool = False
-    symmetric: bool = False
-    noise: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """Return the label of the relation."""
-        return f"/type{self.domain}/relation_{self.index}"
+STAGES = ("read", "mine", "apply", "explain")
+Measured = dict[str, Any]
+_TABLE = re.compile(r"^(?:CREATE OR REPLACE (?:TEMP )?TABLE|INSERT INTO) (\w+)")
+_FOLDER = re.compile(r"/tables/(\w+)-[0-9a-f]{8}-[0-9]+")
+_HOUR = 3600
 
 
-@dataclass(frozen=True)
-class PlantedRule:
-    """``head(x, z) ← body``, a chain of one or two relations, each with whether it is walked backwards."""
+class Stages:
+    """What is measured of the library: stages, and the statements within each."""
 
-    head: str
-    body: tuple[tuple[str, bool], ...]
-
-
-def make_relations(seed: int) -> list[MadeRelation]:
-    """Draw 60 relations: 36 free ones, 15 that are compositions of two, 4 inverses, 4 parts of others, a symmetric one.
-
-    The weights, which are facts in a thousand, add up to `BLOCK`.
-    """
-    draw = random.Random(seed)
-    types = range(len(TYPE_SHARES))
-    relations: list[MadeRelation] = []
-    for domain in types:  # a function: an entity has one value at most, and most have one
-        weight = int(90 * TYPE_SHARES[domain])
-        relations.append(MadeRelation(len(relations), domain, draw.choice(types), weight))
-    for position in range(28):
-        domain, range_ = position % len(types), draw.choice(types)
-        out_skew, in_skew = draw.choice((1.2, 1.5, 2.0)), draw.choice((1.2, 1.5, 2.0, 2.0))
-        weight = round(240 / (position + 8)) + 6
-        relations.append(MadeRelation(len(relations), domain, range_, weight, out_skew=out_skew, in_skew=in_skew))
-    functions, free = relations[: len(types)], relations[len(types) :]
-    for position in range(15):
-        flipped = position % 3 == 2
-        while True:
-            first = draw.choice(free)
-            middle, start = (first.domain, first.range) if flipped else (first.range, first.domain)
-            second = functions[middle] if position % 2 == 0 else draw.choice(free)
-            if second.domain == middle and second is not first:
-                break
-        ends = start, second.range
-        composed = MadeRelation(len(relations), *ends, 12, first=first.index, second=second.index, flipped=flipped)
-        relations.append(replace(composed, noise=0.1))
-    for position in range(8):
-        first, flipped = free[3 * position + 1], position % 2 == 0
-        ends = (first.range, first.domain) if flipped else (first.domain, first.range)
-        weight = first.weight * 3 // 4
-        relations.append(
-            MadeRelation(len(relations), *ends, weight, first=first.index, flipped=flipped, noise=(position + 1) / 40)
-        )
-    rest = BLOCK - sum(relation.weight for relation in relations)
-    relations.append(MadeRelation(len(relations), 0, 0, rest, symmetric=True))
-    assert rest > 0, f"the other relations have {BLOCK - rest} facts in {BLOCK}"
-    return relations
-
-
-def plant_rules(relations: Sequence[MadeRelation]) -> list[PlantedRule]:
-    """Return the rules by which relations follow from others."""
-    rules = []
-    for relation in relations:
-        body = []
-        if relation.first >= 0:
-            body.append((relations[relation.first].name, relation.flipped))
-        if relation.second >= 0:
-            body.append((relations[relation.second].name, False))
-        if relation.symmetric:
-            body.append((relation.name, True))
-        if body:
-            rules.append(PlantedRule(relation.name, tuple(body)))
-    return rules
-
-
-def write_graph(path: Path, facts: int, seed: int = 0, parts: int = 16) -> None:
-    """Write so many facts, a multiple of 1,000: a TSV, or where the path has no suffix a folder of Parquet files.
-
-    There are a tenth as many entities. An entity's rank in its type says how popular it is: of ``n`` facts of a
-    relation over ``s`` entities, the one of rank ``k`` has about ``n ((k + 1) / s)^(1 / skew) − n (k / s)^(1 / skew)``.
-    With skew 2 the most popular has ``n / √s``, so hubs grow as the root of the graph, and pairs of edges that meet as
-    the graph times its logarithm. The first entities of a relation's facts are in the order of their ranks, so that
-    the facts of an entity are known from its rank; compositions are made with that and not with a join.
-
-    The facts depend on their number, the seed and DuckDB's ``hash``; no fact joins an entity to itself.
-    """
-    if facts % BLOCK:
-        raise ValueError(f"{facts:,} facts are not a multiple of {BLOCK:,}")
-    with duckdb.connect() as connection:
-        _list_slots(connection, make_relations(seed), facts)
-        if path.suffix == ".tsv":
-            connection.execute(
-                f"COPY ({_facts_between(0, facts, facts, seed)}) TO '{path}' (DELIMITER '\t', HEADER false)"
-            )
-            return
-        path.mkdir(parents=True, exist_ok=True)
-        for part in range(parts):
-            start, end = part * facts // parts, (part + 1) * facts // parts
-            target = path / f"part-{part:02d}.parquet"
-            connection.execute(f"COPY ({_facts_between(start, end, facts, seed)}) TO '{target}' (FORMAT parquet)")
-
-
-def _list_slots(connection: duckdb.DuckDBPyConnection, relations: Sequence[MadeRelation], facts: int) -> None:
-    """Make the table of what the facts of a block are: one row for each of them."""
-    sizes = [int(share * facts / 10) for share in TYPE_SHARES]
-    offsets = [sum(sizes[:position]) for position in range(len(sizes))]
-    blocks = facts // BLOCK
-    columns = (
-        "slot INTEGER, r INTEGER, label VARCHAR, weight INTEGER, position INTEGER, flipped BOOLEAN, mirrored BOOLEAN, "
-        "noise DOUBLE, same BOOLEAN, x_offset INTEGER, z_offset INTEGER, z_size INTEGER, "
-        "first INTEGER, n1 BIGINT, d1 INTEGER, r1 INTEGER, out1 DOUBLE, in1 DOUBLE, "
-        "second INTEGER, n2 BIGINT, d2 INTEGER, r2 INTEGER, out2 DOUBLE, in2 DOUBLE"
-    )
-
-    def parent(index: int) -> tuple[object, ...]:
-        relation = relations[index]
-        n = blocks * relation.weight // (2 if relation.symmetric else 1)
-        skews = relation.out_skew, relation.in_skew
-        return index, n, sizes[relation.domain], sizes[relation.range], *skews
-
-    rows: list[tuple[object, ...]] = []
-    for relation in relations:
-        first = parent(relation.first if relation.first >= 0 else relation.index)
-        second = parent(relation.second) if relation.second >= 0 else (-1, 1, 1, 1, 1.0, 1.0)
-        ends = offsets[relation.domain], offsets[relation.range], sizes[relation.range]
-        for position in range(relation.weight):
-            rows.append(
-                (
-                    *(len(rows), relation.index, relation.name, relation.weight, position),
-                    *(relation.flipped, relation.symmetric, relation.noise, relation.domain == relation.range),
-                    *(*ends, *first, *second),
-                )
-            )
-    connection.execute(f"CREATE TABLE slot ({columns})")
-    values = ", ".join(str(row) for row in rows)  # numbers, truth values and names: as Python writes them so does SQL
-    connection.execute(f"INSERT INTO slot VALUES {values}")
-
-
-def _find_coprime(number: int, share: float) -> int:
-    """Return a number near a share of another that has no factor in common with it."""
-    return next(other for other in itertools.count(int(share * number)) if math.gcd(other, number) == 1)
-
-
-def _facts_between(start: int, end: int, facts: int, seed: int) -> str:
-    """Return the statement that lists the labels of some facts of the graph."""
-    entities = facts // 10
-    stride, scatter = _find_coprime(facts, 0.618), _find_coprime(entities, 0.382)  # so they come in no order at all
-
-    def chance(*values: str) -> str:
-        return f"((hash({', '.join(values)}, {seed}) >> 12) / 4503599627370496.0)"
-
-    def rank(size: str, chance: str, skew: str) -> str:
-        return f"least(floor({size} * pow({chance}, {skew})), {size} - 1)::BIGINT"
-
-    def label(entity: str) -> str:
-        return f"'/m/0' || lower(to_base(({entity}) * {scatter} % {entities}, 32, 5))"
-
-    next_fact = "low + (hash(i, r, 3) % greatest(high - low, 1)::UBIGINT)::BIGINT"
-    second_fact = "ceil(n2 * pow({} / d2, 1 / out2))::BIGINT"
-    return f"""
-        WITH numbered AS (SELECT (range * {stride} + 1) % {facts} AS k FROM range({start}, {end})),
-        placed AS (SELECT k // {BLOCK} * weight + position AS i, slot.* FROM numbered
-            JOIN slot ON slot.slot = k % {BLOCK}),
-        chosen AS (SELECT *, CASE WHEN mirrored THEN i // 2 ELSE i % n1 END AS f,
-            flipped OR (mirrored AND i % 2 = 1) AS turned FROM placed),
-        walked AS (SELECT *, {rank("d1", "(f::DOUBLE / n1)", "out1")} AS a,
-            {rank("r1", chance("f", "first"), "in1")} AS b FROM chosen),
-        first_step AS (SELECT * REPLACE (CASE WHEN mirrored AND a = b THEN (b + 1) % r1 ELSE b END AS b) FROM walked),
-        directed AS (SELECT *, CASE WHEN turned THEN b ELSE a END AS x, CASE WHEN turned THEN a ELSE b END AS y
-            FROM first_step),
-        spread AS (SELECT *, {second_fact.format("y")} AS low, {second_fact.format("(y + 1)")} AS high FROM directed),
-        reached AS (SELECT r, label, x, same, x_offset, z_offset, z_size, CASE
-            WHEN (NOT mirrored AND {chance("i", "r", "1")} < noise) OR (second >= 0 AND low >= high)
-                THEN {rank("z_size", chance("i", "r", "2"), "2")}
-            WHEN second < 0 THEN y
-            ELSE {rank("r2", chance(next_fact, "second"), "in2")}
-            END AS z FROM spread),
-        apart AS (SELECT * REPLACE (CASE WHEN same AND x = z THEN (z + 1) % z_size ELSE z END AS z) FROM reached)
-        SELECT {label("x_offset + x")} AS h, label AS r, {label("z_offset + z")} AS t FROM apart"""
-
-
-Note = tuple[str, str, float, float, int]
-"""A stage, a table that it makes, its seconds, the seconds of all cores, and its rows."""
-
-
-class Stopwatch:
-    """Runs statements and notes what each table that they make takes."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self.connection = connection
-        self.notes: list[Note] = []
+    def __init__(self, size_of: Callable[[], int]) -> None:
+        self.stages: list[Measured] = []
+        self.statements: list[Measured] = []
+        self.size_of = size_of
 
     @contextmanager
-    def time(self, stage: str, table: str) -> Iterator[None]:
-        """Time what makes a table, in one transaction."""
-        start, start_of_cores = time.perf_counter(), time.process_time()
-        self.connection.begin()
-        yield
-        self.connection.commit()
-        seconds, seconds_of_cores = time.perf_counter() - start, time.process_time() - start_of_cores
-        (rows,) = self.fetch(f"SELECT count(*) FROM {table}")[0]
-        self.notes.append((stage, table, seconds, seconds_of_cores, rows))
-
-    def make(self, stage: str, table: str, query: str) -> None:
-        """Make a table of a query."""
-        with self.time(stage, table):
-            self.connection.execute(f"CREATE TABLE {table} AS {query}")
-
-    def fetch(self, query: str) -> list[tuple[Any, ...]]:
-        """Return all rows of a query."""
-        return self.connection.execute(query).fetchall()
-
-    def drop(self, *tables: str) -> None:
-        """Drop tables that are not needed any more, and give their place in the file free."""
-        for table in tables:
-            self.connection.execute(f"DROP TABLE {table}")
+    def time(self, stage: str) -> Iterator[list[int]]:
+        """Time a stage; the list that is given takes its rows."""
+        start, cpu, began, rows = time.perf_counter(), _count_cpu(), time.time(), [0]
+        yield rows
+        taken = {"seconds": time.perf_counter() - start, "cpu": _count_cpu() - cpu, "rows": rows[0]}
+        self.stages.append({"stage": stage, **taken, "bytes": self.size_of(), "from": began, "to": time.time()})
 
 
-PART = 16_000_000
-"""About how many rows of a table are joined at once: a hash table of them stays well within the limit of memory."""
-
-
-def read_by_hand(watch: Stopwatch, path: Path) -> int:
-    """Number the labels in their order, which is the row of each in its table, and the facts by them: ``fact``.
-
-    The labels are read twice and not stored: to compress 10⁷ facts as text takes longer than to read them four times.
-    A fact is sorted as one integer, after which the same ones follow each other: a window without an order streams.
-    Return how many bits of that integer an entity has.
-    """
-    if path.is_dir():
-        source = f"read_parquet('{path}/*.parquet')"
-    else:
-        columns = "{'h': 'VARCHAR', 'r': 'VARCHAR', 't': 'VARCHAR'}"
-        form = f"delim = '\t', header = false, quote = '', escape = '', auto_detect = false, columns = {columns}"
-        source = f"read_csv('{path}', {form})"
-    watch.connection.execute(f"CREATE VIEW raw AS SELECT h, r, t FROM {source}")
-    watch.make("read", "entity", "SELECT DISTINCT unnest([h, t]) AS label FROM raw ORDER BY label")
-    watch.make("read", "relation", "SELECT DISTINCT r AS label FROM raw ORDER BY label")
-    bits = int(watch.fetch("SELECT count(*) FROM entity")[0][0]).bit_length()
-    mask = (1 << bits) - 1
-    sorted_keys = (
-        f"SELECT (relation.rowid << {2 * bits}) | (a.rowid << {bits}) | b.rowid AS key FROM raw "
-        "JOIN relation ON raw.r = relation.label JOIN entity AS a ON raw.h = a.label "
-        "JOIN entity AS b ON raw.t = b.label ORDER BY key"
-    )
-    watch.make(
-        "encode",
-        "fact",
-        f"SELECT (key >> {2 * bits})::SMALLINT AS r, (key >> {bits} & {mask})::INTEGER AS h, "
-        f"(key & {mask})::INTEGER AS t FROM (SELECT key, lag(key) OVER () AS before FROM ({sorted_keys})) "
-        "WHERE key IS DISTINCT FROM before",
-    )
-    return bits
-
-
-def mine_by_hand(watch: Stopwatch, bits: int) -> None:
-    """Count all chains of one or two relations, ends that are one entity apart: ``rule1`` and ``rule2``.
-
-    That is for graphs in which no fact joins an entity to itself. A body of two steps is written by the steps that
-    leave its middle: ``q0`` to x and ``q1`` to z, so that its path is (q0 backwards, q1); and as it has the same
-    pairs when read from its other end, once, with q0 <= q1.
-    """
-    count_bodies(watch)
-    pair_entities(watch, bits)
-    find_triangles(watch)
-    count_supports(watch)
-    count_ends(watch, bits)
-
-
-def count_bodies(watch: Stopwatch) -> None:
-    """Count what leaves each entity by each step, ``leaving``, and from that the groundings of bodies, ``body``.
-
-    A pair (x, z) has at most as many groundings as there are edges of the first step at x, or of the last at z: where
-    that is one, pairs need not be listed to be told apart. Of the ``n`` edges of a step that leave y, ``m`` lead to
-    an entity that several lead to, and ``w`` is the sum of 1 over how many do. So a body has at least ``least`` pairs,
-    the larger of Σ w₀ n₁ and Σ n₀ w₁, and only ``listed`` groundings, Σ m₀ m₁, are to be listed: those of ``shared``.
-    """
-    execute = watch.connection.execute
-    execute("CREATE TABLE shared (p SMALLINT, y INTEGER, x INTEGER)")
-    execute("CREATE TABLE counted (p SMALLINT, y INTEGER, n INTEGER, m INTEGER, w FLOAT)")
-    with watch.time("bodies", "counted"):  # the facts of a relation stand together: small hash tables with small keys
-        for first, last in _split(watch.fetch("SELECT r, count(*) FROM fact GROUP BY r ORDER BY r"), PART // 32):
-            also = "" if first == last else "r, "
-            execute(
-                "CREATE OR REPLACE TEMP TABLE sized AS SELECT r, h, t, leaving, arriving FROM fact "
-                f"JOIN (SELECT {also}h, count(*)::INTEGER AS leaving FROM fact WHERE r BETWEEN {first} AND {last} "
-                f"GROUP BY {also}h) USING ({also}h) "
-                f"JOIN (SELECT {also}t, count(*)::INTEGER AS arriving FROM fact WHERE r BETWEEN {first} AND {last} "
-                f"GROUP BY {also}t) USING ({also}t) WHERE r BETWEEN {first} AND {last}"
-            )
-            for step, y, x, back in (("2 * r", "h", "t", "arriving"), ("2 * r + 1", "t", "h", "leaving")):
-                execute(
-                    f"INSERT INTO counted SELECT any_value({step}), {y}, count(*), count_if({back} > 1), "
-                    f"sum(1 / {back}) FROM sized GROUP BY {also}{y}"
-                )
-                execute(f"INSERT INTO shared SELECT {step}, {y}, {x} FROM sized WHERE {back} > 1")
-        execute("DROP TABLE sized")
-    watch.make("bodies", "leaving", "SELECT * FROM counted ORDER BY y")
-    watch.drop("counted")
-    watch.make("bodies", "step", "SELECT p, sum(n)::BIGINT AS n, count(*) AS starts FROM leaving GROUP BY p")
-    execute(
-        "CREATE TABLE part_body (q0 SMALLINT, q1 SMALLINT, middles BIGINT, n DOUBLE, listed DOUBLE, "
-        "w0 DOUBLE, w1 DOUBLE)"
-    )
-    sizes = watch.fetch("SELECT y >> 10 AS block, count(*) FROM leaving GROUP BY block ORDER BY block")
-    execute("SET perfect_ht_threshold = 20")  # two steps are one place in an array of sums
-    with watch.time("bodies", "part_body"):
-        for first, last in _split(sizes, PART // 4):
-            part = (
-                "(SELECT p, y, n::DOUBLE AS n, m::DOUBLE AS m, w FROM leaving "
-                f"WHERE y BETWEEN {first << 10} AND {(last + 1 << 10) - 1})"
-            )
-            execute(
-                "INSERT INTO part_body SELECT a.p, b.p, count(*), sum(a.n * b.n), sum(a.m * b.m), sum(a.w * b.n), "
-                f"sum(a.n * b.w) FROM {part} AS a JOIN {part} AS b ON a.y = b.y AND a.p <= b.p GROUP BY a.p, b.p"
-            )
-    execute("RESET perfect_ht_threshold")
-    watch.make(
-        "bodies",
-        "body",
-        "SELECT q0, q1, sum(middles)::BIGINT AS middles, sum(n)::BIGINT AS n, sum(listed)::BIGINT AS listed, "
-        "greatest(sum(w0), sum(w1)) AS least FROM part_body GROUP BY q0, q1",
-    )
-
-
-def _split(sizes: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """Return the first and last index of parts, in order, that have up to so many rows, or one index more."""
-    parts: list[tuple[int, int]] = []
-    held = 0
-    for index, size in sizes:
-        if not parts or held + size > most:
-            parts.append((index, index))
-            held = 0
-        parts[-1] = (parts[-1][0], index)
-        held += size
-    return parts
-
-
-def pair_entities(watch: Stopwatch, bits: int) -> None:
-    """Join each two entities that facts join once, from the one of lower degree, with their set of steps: ``up``.
-
-    Entities are numbered by their degree for that, ``ranked``. Two entities and a step are sorted as one integer,
-    after which the steps of two entities follow each other. There are few different sets, ``set_step``, and most have
-    one step: of 2 R steps, the set {p} is p, {p, q} is (p + 1) 2 R + q, and larger ones are numbered after these.
-    """
-    watch.make("pairs", "ranked", "SELECT y FROM (SELECT y, sum(n) AS d FROM leaving GROUP BY y) ORDER BY d, y")
-    watch.drop("leaving", "part_body")
-    steps = 2 * watch.fetch("SELECT count(*) FROM relation")[0][0]
-    step_bits, mask = steps.bit_length(), (1 << bits) - 1
-    step_mask = (1 << step_bits) - 1
-    watch.make(
-        "pairs",
-        "joined",
-        f"SELECT ((least(a.rowid, b.rowid) << {bits} | greatest(a.rowid, b.rowid)) << {step_bits}) | "
-        "(CASE WHEN a.rowid < b.rowid THEN 2 * r ELSE 2 * r + 1 END) AS code FROM fact "
-        "JOIN ranked AS a ON a.y = fact.h JOIN ranked AS b ON b.y = fact.t ORDER BY code",
-    )
-    rows = (
-        f"SELECT code >> {step_bits} AS pair, code & {step_mask} AS p, lag(code >> {step_bits}) OVER () AS before, "
-        f"lead(code) OVER () AS next, lead(code >> {step_bits}, 2) OVER () AS third FROM joined"
-    )
-    several = f"SELECT pair FROM ({rows}) WHERE pair IS DISTINCT FROM before AND third = pair"
-    watch.make(
-        "pairs",
-        "large",
-        f"SELECT pair, steps, (dense_rank() OVER (ORDER BY steps) + {(steps + 1) * steps})::INTEGER AS s FROM ("
-        f"SELECT code >> {step_bits} AS pair, list(code & {step_mask} ORDER BY code)::SMALLINT[] AS steps FROM joined "
-        f"WHERE code >> {step_bits} IN ({several}) GROUP BY pair)",
-    )
-    watch.make(
-        "pairs",
-        "up",
-        f"SELECT (pair >> {bits})::INTEGER AS u, (pair & {mask})::INTEGER AS v, (CASE WHEN third = pair THEN large.s "
-        f"WHEN next >> {step_bits} = pair THEN (p + 1) * {steps} + (next & {step_mask}) ELSE p END)::INTEGER AS s "
-        f"FROM ({rows}) LEFT JOIN large USING (pair) WHERE pair IS DISTINCT FROM before",
-    )
-    watch.make("pairs", "set_count", "SELECT s, count(*) AS n FROM up GROUP BY s")
-    watch.make(
-        "pairs",
-        "set_step",
-        f"SELECT s, unnest(CASE WHEN s < {steps} THEN [s] ELSE [s // {steps} - 1, s % {steps}] END)::SMALLINT AS p "
-        f"FROM set_count WHERE s < {(steps + 1) * steps} UNION ALL "
-        "SELECT s, unnest(any_value(steps)) FROM large GROUP BY s",
-    )
-    watch.drop("joined", "large")
-
-
-def find_triangles(watch: Stopwatch) -> None:
-    """Find each triangle once, from its corner of least degree, u < v < w: the sets of its edges, and their rows.
-
-    Edges are joined as written, and to those only whose v is in a range, so that both hash tables are small.
-    """
-    execute = watch.connection.execute
-    execute("CREATE TABLE triangle (uv INTEGER, uw INTEGER, vw INTEGER, s_uv INTEGER, s_uw INTEGER, s_vw INTEGER)")
-    with watch.time("triangles", "triangle"):
-        sizes = watch.fetch(
-            "SELECT block, sum(n)::BIGINT FROM (SELECT u >> 10 AS block, count(*) AS n FROM up GROUP BY ALL UNION ALL "
-            "SELECT v >> 10, count(*) FROM up GROUP BY ALL) GROUP BY block ORDER BY block"
-        )
-        execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-        for first, last in _split(sizes, 2 * PART):
-            within = f"BETWEEN {first << 10} AND {(last + 1 << 10) - 1}"
-            execute(
-                "INSERT INTO triangle SELECT a.e, b.rowid, c.e, a.s, b.s, c.s FROM up AS b "
-                f"JOIN (SELECT rowid AS e, u, v, s FROM up WHERE v {within}) AS a ON a.u = b.u AND a.v < b.v "
-                f"JOIN (SELECT rowid AS e, u, v, s FROM up WHERE u {within}) AS c ON c.u = a.v AND c.v = b.v"
-            )
-        execute("RESET disabled_optimizers")
-
-
-def count_supports(watch: Stopwatch) -> None:
-    """Count the groundings that give a fact of each head: ``support1`` of one step, ``support2`` of two.
-
-    All steps between two entities are in their set, so sets are counted and then read. A triangle is a path of two
-    edges in three ways, by its middle, whose ends the third edge joins. ``closed`` counts for each set of the ends
-    and each body the groundings and the pairs of ends, ``both`` the pairs that two steps join.
-    """
-    execute = watch.connection.execute
-    watch.make(
-        "supports",
-        "support1",
-        "SELECT a.p >> 1 AS h, CASE WHEN a.p & 1 = 0 THEN b.p ELSE xor(b.p, 1) END AS p0, sum(n)::BIGINT AS support "
-        "FROM set_step AS a JOIN set_step AS b ON a.s = b.s AND a.p <> b.p JOIN set_count AS c ON c.s = a.s "
-        "GROUP BY ALL",
-    )
-    (rows,) = watch.fetch("SELECT count(*) FROM triangle")[0]
-    (edges,) = watch.fetch("SELECT count(*) FROM up")[0]
-    parts = 3 * rows // PART + 1
-    # The ends; from the middle to the lower end; from it to the higher. Steps upwards are turned at their higher end.
-    ways = (("uv", "uw", 1, "vw", 1), ("uw", "uv", 1, "vw", 0), ("vw", "uv", 0, "uw", 0))
-    execute("CREATE TABLE closed (s INTEGER, q0 SMALLINT, q1 SMALLINT, support BIGINT, pairs BIGINT)")
-    with watch.time("supports", "closed"):
-        for part in range(parts):
-            first, last = part * edges // parts, (part + 1) * edges // parts - 1
-            paths = " UNION ALL ".join(
-                f"SELECT {ends} AS ends, s_{ends} AS s, xor(a.p, {turn0}) AS q0, xor(b.p, {turn1}) AS q1 FROM triangle "
-                f"JOIN set_step AS a ON a.s = s_{low} JOIN set_step AS b ON b.s = s_{high} "
-                f"WHERE {ends} BETWEEN {first} AND {last}"
-                for ends, low, turn0, high, turn1 in ways
-            )
-            execute(
-                "INSERT INTO closed SELECT s, q0, q1, sum(n), count(*) FROM (SELECT ends, any_value(s) AS s, q0, q1, "
-                f"count(*) AS n FROM ({paths}) GROUP BY ends, q0, q1) GROUP BY s, q0, q1"
-            )
-    watch.make(
-        "supports",
-        "support2",
-        "SELECT h, p0, p1, least(xor(p0, 1), p1) AS q0, greatest(xor(p0, 1), p1) AS q1, "
-        "sum(support)::BIGINT AS support, sum(pairs)::BIGINT AS pairs FROM (SELECT head.p >> 1 AS h, "
-        "CASE WHEN head.p & 1 = 0 THEN xor(q0, 1) ELSE xor(q1, 1) END AS p0, "
-        "CASE WHEN head.p & 1 = 0 THEN q1 ELSE q0 END AS p1, support, pairs "
-        "FROM closed JOIN set_step AS head USING (s)) GROUP BY ALL",
-    )
-
-
-def count_ends(watch: Stopwatch, bits: int, min_support: int = 2, min_confidence: float = 0.01) -> None:
-    """Count the different ends of the bodies of rules that may be confident enough, and so the rules.
-
-    Ends that are one entity are those of a step and itself backwards, or of two steps that join the same pair.
-    """
-    execute = watch.connection.execute
-    watch.make(
-        "ends",
-        "set_both",
-        "SELECT s, turned, least(q0, q1) AS q0, greatest(q0, q1) AS q1 FROM (SELECT a.s AS s, turned, "
-        "xor(a.p, turned) AS q0, xor(b.p, turned) AS q1 FROM set_step AS a "
-        "JOIN set_step AS b ON a.s = b.s AND a.p < b.p CROSS JOIN (VALUES (0::SMALLINT), (1::SMALLINT)) AS t (turned))",
-    )
-    watch.make(
-        "ends",
-        "looped",
-        "SELECT q0, q1, sum(n)::BIGINT AS n, sum(n)::BIGINT AS most FROM set_both JOIN set_count USING (s) "
-        "GROUP BY q0, q1 UNION ALL SELECT a.p, a.p, a.n, b.starts FROM step AS a JOIN step AS b ON b.p = xor(a.p, 1)",
-    )
-    watch.make(
-        "ends",
-        "wanted",
-        "SELECT q0, q1, any_value(body.n) AS n, any_value(listed) AS listed FROM support2 JOIN body USING (q0, q1) "
-        f"LEFT JOIN looped USING (q0, q1) WHERE support2.support >= {min_support} GROUP BY q0, q1 "
-        f"HAVING max(pairs) >= {min_confidence} * any_value(least - coalesce(most, 0))",
-    )
-    execute("CREATE TABLE ended (q0 SMALLINT, q1 SMALLINT, pairs BIGINT)")
-    with watch.time("ends", "ended"):
-        bodies = watch.fetch("SELECT q0, q1, listed FROM wanted WHERE listed > 0 ORDER BY listed")
-        for first, last in _split([(index, listed) for index, (_, _, listed) in enumerate(bodies)], PART // 32):
-            part = [(q0, q1) for q0, q1, _ in bodies[first : last + 1]]
-            ends = f"(a.x::BIGINT << {bits}) | b.x"
-            if len(part) == 1:  # the edges of a step stand together: no more than those of two steps are read
-                execute(
-                    f"INSERT INTO ended SELECT {part[0][0]}, {part[0][1]}, count(DISTINCT {ends}) FROM shared AS a "
-                    f"JOIN shared AS b ON a.y = b.y WHERE a.p = {part[0][0]} AND b.p = {part[0][1]}"
-                )
-            else:
-                execute(
-                    f"INSERT INTO ended SELECT q0, q1, count(*) FROM (SELECT DISTINCT q0, q1, {ends} AS ends "
-                    f"FROM (VALUES {str(part)[1:-1]}) AS body (q0, q1) JOIN shared AS a ON a.p = q0 "
-                    "JOIN shared AS b ON b.p = q1 AND b.y = a.y) GROUP BY q0, q1"
-                )
-    watch.make(
-        "ends",
-        "looped_pair",
-        "SELECT q0, q1, count(DISTINCT CASE WHEN turned = 0 THEN v ELSE u END) AS pairs FROM up JOIN "
-        "(SELECT * FROM set_both SEMI JOIN wanted USING (q0, q1)) AS set_both USING (s) GROUP BY q0, q1 "
-        "UNION ALL SELECT q0, q1, most FROM looped WHERE q0 = q1",
-    )
-    watch.make(
-        "ends",
-        "rule2",
-        "SELECT h, p0, p1, support, n - loops AS body, support2.pairs AS support_pairs, body_pairs FROM support2 JOIN "
-        "(SELECT wanted.q0, wanted.q1, wanted.n, coalesce(looped.n, 0) AS loops, wanted.n - wanted.listed "
-        "+ coalesce(ended.pairs, 0) - coalesce(looped_pair.pairs, 0) AS body_pairs FROM wanted "
-        "LEFT JOIN ended USING (q0, q1) LEFT JOIN looped USING (q0, q1) LEFT JOIN looped_pair USING (q0, q1)) "
-        f"USING (q0, q1) WHERE support >= {min_support} AND support2.pairs >= {min_confidence} * body_pairs",
-    )
-    watch.make(
-        "ends",
-        "rule1",
-        f"SELECT h, p0, support, step.n AS body FROM support1 JOIN step ON step.p = p0 WHERE support >= {min_support} "
-        f"AND support >= {min_confidence} * step.n",
-    )
-
-
-def apply_by_hand(watch: Stopwatch, rules: Sequence[PlantedRule], bits: int) -> None:
-    """Apply rules once: the new facts, ``inferred``."""
-    watch.connection.execute("CREATE TABLE inferred (r SMALLINT, h INTEGER, t INTEGER)")
-    relations = {str(label): index for label, index in watch.fetch("SELECT label, rowid FROM relation")}
-    bodies: dict[str, list[str]] = {}
-    for rule in rules:
-        steps = [
-            f"(SELECT {'t AS a0, h AS a1' if inverse else 'h AS a0, t AS a1'} FROM fact WHERE r = {relations[name]})"
-            for name, inverse in rule.body
-        ]
-        if len(steps) == 1:
-            body = f"SELECT (a0::BIGINT << {bits}) | a1 AS ends FROM {steps[0]}"
-        else:
-            body = (
-                f"SELECT (a.a0::BIGINT << {bits}) | b.a1 FROM {steps[0]} AS a JOIN {steps[1]} AS b ON b.a0 = a.a1 "
-                "WHERE a.a0 <> b.a1"
-            )
-        bodies.setdefault(rule.head, []).append(body)
-    mask = (1 << bits) - 1
-    with watch.time("apply", "inferred"):
-        for head, queries in bodies.items():
-            known = f"SELECT (h::BIGINT << {bits}) | t FROM fact WHERE r = {relations[head]}"
-            watch.connection.execute(
-                f"INSERT INTO inferred SELECT {relations[head]}, ends >> {bits}, ends & {mask} FROM "
-                f"(({' UNION ALL '.join(queries)}) EXCEPT {known}) AS new (ends)"
-            )
-
-
-def explain_by_hand(watch: Stopwatch, rule: PlantedRule, x: str, z: str) -> list[str]:
-    """Return the middle entities by which a rule of two relations infers a fact of x and z, all by label.
-
-    Only the facts of the two relations are read, as they stand together.
-    """
-    relations = {str(label): index for label, index in watch.fetch("SELECT label, rowid FROM relation")}
-    start, end = (watch.fetch(f"SELECT rowid FROM entity WHERE label = '{label}'")[0][0] for label in (x, z))
-    (first, first_inverse), (second, second_inverse) = rule.body
-    a0, a1 = ("t", "h") if first_inverse else ("h", "t")
-    b0, b1 = ("t", "h") if second_inverse else ("h", "t")
-    rows = watch.fetch(
-        f"SELECT label FROM entity WHERE rowid IN (SELECT a.{a1} FROM fact AS a JOIN fact AS b ON b.{b0} = a.{a1} "
-        f"WHERE a.r = {relations[first]} AND a.{a0} = {start} AND b.r = {relations[second]} AND b.{b1} = {end})"
-    )
-    return [str(label) for (label,) in rows]
-
-
-def choose_rules(seed: int) -> list[PlantedRule]:
-    """Return the ten rules that are applied: six of two relations, two inverses and two parts."""
-    rules = [rule for rule in plant_rules(make_relations(seed)) if rule.body[0][0] != rule.head]
-    by_length = {length: [rule for rule in rules if len(rule.body) == length] for length in (1, 2)}
-    return by_length[2][:6] + by_length[1][:4]
-
-
-def run_by_hand(path: Path, folder: Path, seed: int, megabytes: int) -> list[Note]:
-    """Do all of it with SQL written by hand."""
-    # What DuckDB and Python hold beside its buffers is a tenth of these, or less
-    limit, spilled = f"{megabytes * 7 // 8}MB", str(folder / "spilled")
-    with duckdb.connect(
-        folder / "graph.duckdb", config={"memory_limit": limit, "temp_directory": spilled}
-    ) as connection:
-        watch = Stopwatch(connection)
-        bits = read_by_hand(watch, path)
-        mine_by_hand(watch, bits)
-        rules = choose_rules(seed)
-        apply_by_hand(watch, rules, bits)
-        new = f"SELECT h, t FROM inferred JOIN relation ON r = relation.rowid WHERE label = '{rules[0].head}'"
-        ends = watch.fetch(
-            f"SELECT a.label, b.label FROM ({new} ORDER BY h, t LIMIT 1) JOIN entity AS a ON a.rowid = h "
-            "JOIN entity AS b ON b.rowid = t"
-        )[0]
-        start, start_of_cores = time.perf_counter(), time.process_time()
-        middles = explain_by_hand(watch, rules[0], *ends)
-        taken = time.perf_counter() - start, time.process_time() - start_of_cores
-        watch.notes.append(("explain", "middle", *taken, len(middles)))
-        assert middles, "the fact that was explained follows from the rule"
-    return watch.notes
-
-
-def run_library(path: Path, folder: Path, seed: int, megabytes: int, engine: str = "duckdb") -> list[Note]:
+def run_library(stages: Stages, open_facts: Callable[[], Any], seed: int) -> None:
     """Do all of it with the library: ten planted rules are applied, and one fact that they infer is explained."""
     import rulewright as rw
     from rulewright.logic import Atom, Rule, Variable, path_atoms
@@ -661,37 +66,170 @@ def run_library(path: Path, folder: Path, seed: int, megabytes: int, engine: str
     miner = rw.RuleMiner(
         max_length=2, min_confidence=0.01, confidence="pairs", constants=False, unary=False, thresholds=False
     )
-    notes: list[Note] = []
-
-    @contextmanager
-    def time_stage(stage: str, table: str) -> Iterator[list[int]]:
-        start, start_of_cores, rows = time.perf_counter(), _count_cpu(), [0]
-        yield rows
-        notes.append((stage, table, time.perf_counter() - start, _count_cpu() - start_of_cores, rows[0]))
-
-    limit = f"{megabytes * 7 // 8}MB"
-    kept = {"database": folder / "graph.duckdb"} if engine == "duckdb" else {"folder": folder / "tables"}
-    with time_stage("read", "fact") as rows:
-        kb = rw.store_facts(path, engine=engine, memory_limit=limit, **kept)  # type: ignore[arg-type]
+    ends = Variable("X"), Variable("Z")
+    rules = rw.RuleSet(
+        [
+            Rule(Atom(planted.head, ends), tuple(path_atoms([Step(*step) for step in planted.body], *ends)))
+            for planted in choose_rules(seed)
+        ]
+    )
+    with stages.time("read") as rows:
+        kb = open_facts()
         rows[0] = kb.n_facts
     with kb:
-        with time_stage("mine", "rules") as rows:
+        with stages.time("mine") as rows:
             rows[0] = len(miner.fit(kb).rules_)
-        rules = []
-        for planted in choose_rules(seed):
-            ends = Variable("X"), Variable("Z")
-            rules.append(
-                Rule(Atom(planted.head, ends), tuple(path_atoms([Step(*step) for step in planted.body], *ends)))
-            )
-        with time_stage("apply", "inferred") as rows:
-            inferred = rw.apply(rw.RuleSet(rules), kb)
+        with stages.time("apply") as rows:
+            inferred = rw.apply(rules, kb)
             rows[0] = len(inferred)
         first = inferred[0]
-        with time_stage("explain", "proof") as rows:
-            explanation = rw.explain(rw.RuleSet(rules), kb, (first.predicate, *first.args))
-            rows[0] = len(explanation.proofs)
-    assert rows[0], "the fact that was explained follows from the rules"
-    return notes
+        with stages.time("explain") as rows:
+            rows[0] = len(rw.explain(rules, kb, (first.predicate, *first.args)).proofs)
+        assert rows[0], "the fact that was explained follows from the rules"
+
+
+def measure_by_hand(path: Path, folder: Path, seed: int, megabytes: int) -> Measured:
+    """Measure SQL written by hand."""
+    notes = run_by_hand(path, folder, seed, megabytes)
+    stages: dict[str, Measured] = {}
+    for name, _, seconds, cpu, rows in notes:
+        stage = {"encode": "read", "apply": "apply", "explain": "explain", "read": "read"}.get(name, "mine")
+        known = stages.setdefault(stage, {"stage": stage, "seconds": 0.0, "cpu": 0.0, "rows": 0, "bytes": 0})
+        known |= {"seconds": known["seconds"] + seconds, "cpu": known["cpu"] + cpu, "rows": rows}
+    statements = [{"stage": note[0], "statement": note[1], "cpu": note[3], "seconds": note[2]} for note in notes]
+    stages["explain"]["bytes"] = (folder / "graph.duckdb").stat().st_size
+    return {"stages": [*stages.values()], "statements": statements, "peak_mb": peak_memory()}
+
+
+def measure_duckdb(path: Path, folder: Path, seed: int, megabytes: int) -> Measured:
+    """Measure the library on a database file, each statement too."""
+    import rulewright as rw
+    from rulewright.engine import Engine
+
+    database = folder / "graph.duckdb"
+    stages = Stages(lambda: sum(file.stat().st_size for file in folder.glob("graph.duckdb*")))
+    execute = Engine._execute
+
+    def measure(self: Engine, statement: str, incoming: Any = None) -> Any:
+        start, cpu = time.perf_counter(), time.process_time()
+        result = execute(self, statement, incoming)
+        made = _TABLE.match(statement)
+        name = made[1] if made else _name_counts(re.findall(r"(?:FROM|JOIN) (\w+)", statement))
+        taken = {"cpu": time.process_time() - cpu, "seconds": time.perf_counter() - start}
+        stages.statements.append({"stage": STAGES[len(stages.stages)], "statement": name, **taken})
+        return result
+
+    Engine._execute = measure  # type: ignore[method-assign, assignment]
+    # What Python and DuckDB hold beside its buffers is an eighth of the limit, or less
+    limit = f"{megabytes * 7 // 8}MB"
+    run_library(stages, partial(rw.store_facts, path, database=database, memory_limit=limit), seed)
+    return {"stages": stages.stages, "statements": stages.statements, "peak_mb": peak_memory()}
+
+
+def measure_spark(path: Path, folder: Path, seed: int, megabytes: int, *, workers: int = 0) -> Measured:
+    """Measure the library on Spark: in this process's Java, or on a cluster of so many workers; by its event log."""
+    import rulewright as rw
+
+    (folder / "events").mkdir()
+    with ExitStack() as stack:
+        settings = {"spark.master": "local[2]", "spark.driver.memory": f"{megabytes * 7 // 8}m"}
+        if workers:
+            sys.path.append(str(Path(__file__).parents[1] / "examples"))
+            from spark_cluster import SparkCluster
+
+            memory = f"{(megabytes * 7 // 8 - 1024) // workers}m"
+            cluster = stack.enter_context(SparkCluster(workers=workers, cores=1, memory=memory))
+            settings = cluster.driver_settings() | {"spark.driver.memory": "1g"}
+        session = stack.enter_context(_open_session(settings, folder))
+        stages = Stages(lambda: _size_of(folder / "tables"))
+        run_library(stages, partial(rw.store_facts, path, engine=session, folder=folder / "tables"), seed)
+        driver = _weigh_driver(session)
+    return {
+        "stages": stages.stages,
+        "statements": _read_events(folder / "events", stages.stages),
+        "peak_mb": driver["python_mb"] + driver["java_mb"],
+        "driver": driver,
+    }
+
+
+@contextmanager
+def _open_session(settings: dict[str, str], folder: Path) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    settings = settings | {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(folder / "spilled"),
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+    }
+    session = SparkSession.builder.appName("scale").config(map=settings).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _weigh_driver(session: SparkSession) -> dict[str, float]:
+    """Return the megabytes that the driver held at most, in Python and in Java, and what Java needs at the end."""
+    context: Any = session.sparkContext
+    status = Path(f"/proc/{context._gateway.proc.pid}/status").read_text()
+    (held,) = re.findall(r"VmHWM:\s*(\d+)", status)
+    runtime = context._jvm.java.lang.Runtime.getRuntime()
+    context._jvm.java.lang.System.gc()
+    needed = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
+    return {"python_mb": peak_memory(), "java_mb": int(held) / 1024, "java_needed_mb": needed}
+
+
+def _read_events(folder: Path, stages: Sequence[Measured]) -> list[Measured]:
+    """Return CPU and bytes of each statement by stage and table, from what Spark notes of its tasks."""
+    statement_of_execution: dict[str, tuple[str, str]] = {}
+    execution_of_stage: dict[int, str] = {}
+    totals: dict[tuple[str, str], Measured] = defaultdict(
+        lambda: dict.fromkeys(("cpu", "read", "written", "shuffled", "spilled"), 0.0)
+    )
+    (file,) = folder.iterdir()
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            kind = event["Event"].rsplit(".", 1)[-1]
+            if kind == "SparkListenerSQLExecutionStart":
+                moment = event["time"] / 1000
+                stage = next((known["stage"] for known in stages if moment <= known["to"]), "explain")
+                plan = event["physicalPlanDescription"]
+                written = _FOLDER.search(plan.split("Arguments: file:", 1)[-1][:300])
+                is_write = "InsertIntoHadoopFsRelationCommand" in plan
+                name = written[1] if written and is_write else _name_counts(_FOLDER.findall(plan))
+                statement_of_execution[str(event["executionId"])] = stage, name
+            elif kind == "SparkListenerJobStart":
+                execution = event.get("Properties", {}).get("spark.sql.execution.id", "")
+                execution_of_stage |= dict.fromkeys(event["Stage IDs"], execution)
+            elif kind == "SparkListenerTaskEnd" and event.get("Task Metrics"):
+                metrics = event["Task Metrics"]
+                key = statement_of_execution.get(execution_of_stage.get(event["Stage ID"], ""), ("read", "other"))
+                total = totals[key]
+                total["cpu"] += metrics["Executor CPU Time"] / 1e9
+                total["read"] += metrics["Input Metrics"]["Bytes Read"]
+                total["written"] += metrics["Output Metrics"]["Bytes Written"]
+                total["shuffled"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+                total["spilled"] += metrics["Disk Bytes Spilled"]
+    return [{"stage": stage, "statement": name, **total} for (stage, name), total in totals.items()]
+
+
+def _name_counts(tables: Sequence[str]) -> str:
+    """Return what to call a statement whose rows come to Python."""
+    return f"counts from {', '.join(sorted({*tables}))}" if tables else "other"
+
+
+def _size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _count_cpu() -> float:
@@ -719,60 +257,191 @@ def _list_children() -> list[int]:
     return below
 
 
-WAYS = {
-    "SQL by hand": run_by_hand,
-    "rulewright, DuckDB file": run_library,
-    "rulewright, Spark local[2]": partial(run_library, engine="local[2]"),
+WAYS: dict[str, Callable[[Path, Path, int, int], Measured]] = {
+    "SQL by hand": measure_by_hand,
+    "DuckDB file": measure_duckdb,
+    "Spark local[2]": measure_spark,
+    "Spark, two workers": partial(measure_spark, workers=2),
 }
 
 
-def measure_way(way: str, path: Path, seed: int, megabytes: int) -> tuple[list[Note], float]:
-    """Return what a way took, and the most memory it held in megabytes, in a process of its own."""
+class Kept:
+    """What has been measured, in a file where there is one."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = None if path is None else Path(path)
+        self.rows: list[Measured] = []
+        if self.path is not None and self.path.exists():
+            self.rows = json.loads(self.path.read_text(encoding="utf-8"))["measured"]
+
+    def find(self, way: str, facts: int) -> Measured | None:
+        """Return what a way took for so many facts, if it was measured."""
+        return next((row for row in self.rows if (row["way"], row["facts"]) == (way, facts)), None)
+
+    def add(self, row: Measured) -> None:
+        """Keep what was measured, in place of what was before."""
+        before = self.find(row["way"], row["facts"])
+        self.rows = [known for known in self.rows if known is not before] + [row]
+        self.rows.sort(key=lambda known: (known["facts"], [*WAYS].index(known["way"])))
+        if self.path is not None:
+            text = json.dumps({"machine": machine(), "measured": self.rows}, indent=1, ensure_ascii=False)
+            self.path.write_text(text + "\n", encoding="utf-8")
+
+
+def _total(row: Measured, what: str) -> float:
+    return float(sum(stage.get(what, 0) for stage in row["stages"]))
+
+
+def _stage(row: Measured, name: str, what: str) -> float:
+    return float(sum(stage[what] for stage in row["stages"] if stage["stage"] == name))
+
+
+def show_seconds(kept: Kept) -> None:
+    """Print what each way took at each size."""
+    rows: list[tuple[object, ...]] = []
+    for row in kept.rows:
+        by_hand = kept.find("SQL by hand", row["facts"])
+        times = _total(row, "seconds") / _total(by_hand, "seconds") if by_hand else float("nan")
+        seconds = (_stage(row, stage, "seconds") for stage in STAGES)
+        cost = _total(row, "cpu") if "workers" not in row["way"] else float("nan")  # not of processes of their own
+        rows.append((f"{row['facts']:,}", row["way"], *seconds, _total(row, "seconds"), times, cost, row["peak_mb"]))
+    columns = ("facts", "way", *STAGES, "all", "× by hand", "CPU", "peak MB")
+    print_table("Seconds", columns, rows)
+    drivers = [
+        (f"{row['facts']:,}", row["way"], *(row["driver"][name] for name in ("python_mb", "java_mb", "java_needed_mb")))
+        for row in kept.rows
+        if "driver" in row
+    ]
+    columns = ("facts", "way", "Python, most", "Java, most", "Java, needed at the end")
+    print_table("Megabytes of the driver of Spark", columns, drivers)
+
+
+def _cost(row: Measured, stage: str, what: str) -> float:
+    """Return the CPU seconds or the bytes of a stage."""
+    if what == "cpu" and "driver" not in row:
+        return _stage(row, stage, "cpu")
+    return float(sum(known.get(what, 0) for known in row["statements"] if known["stage"] == stage))
+
+
+def show_costs(kept: Kept) -> None:
+    """Print what a fact costs in each stage, and the statements that cost most."""
+    rows: list[tuple[object, ...]] = []
+    for row in kept.rows:
+        if row["way"] == "SQL by hand":
+            continue
+        for stage in STAGES[:3]:
+            bytes_of = [_cost(row, stage, what) / row["facts"] for what in ("read", "written", "shuffled")]
+            kept_bytes = _stage(row, stage, "bytes") / row["facts"]
+            cpu = 1e6 * _cost(row, stage, "cpu") / row["facts"]
+            rows.append((f"{row['facts']:,}", row["way"], stage, cpu, *bytes_of, kept_bytes))
+    columns = ("facts", "way", "stage", "CPU µs", "bytes read", "written", "shuffled", "kept on disk")
+    print_table("What a fact costs (bytes read, written and shuffled are those of Spark)", columns, rows)
+    for way in WAYS:
+        sizes = [row for row in kept.rows if row["way"] == way]
+        if not sizes or way == "SQL by hand":
+            continue
+        row = sizes[-1]
+        totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
+        for statement in row["statements"]:
+            total = totals[statement["stage"], statement["statement"]]
+            total[0] += statement["cpu"]
+            total[1] += statement.get("shuffled", 0)
+            total[2] += 1
+        whole = sum(total[0] for total in totals.values())
+        best = sorted(totals.items(), key=lambda item: -item[1][0])[:12]
+        lines = [(*key, 1e6 * cpu / row["facts"], cpu / whole, size / row["facts"]) for key, (cpu, size, _) in best]
+        columns = ("stage", "statement", "CPU µs a fact", "share", "bytes shuffled a fact")
+        print_table(f"Statements that cost most: {way}, {row['facts']:,} facts", columns, lines)
+
+
+def extrapolate(sizes: Sequence[float], costs: Sequence[float], wanted: float) -> float:
+    """Return the cost at another size, ten times the last or a hundred times.
+
+    What one more fact costs is taken from the last two sizes, and how that grows tenfold by tenfold from the two
+    before; it is not taken to fall. So what a statement costs however little it does counts once.
+    """
+    further = [(b - a) / (n - m) for m, n, a, b in zip(sizes, sizes[1:], costs, costs[1:], strict=False)]
+    growth = max(further[-1] / further[-2], 1.0) if len(further) > 1 and further[-2] > 0 else 1.0
+    size, cost, one = sizes[-1], costs[-1], further[-1]
+    while size < wanted * 0.99:
+        one *= growth
+        cost += one * 9 * size
+        size *= 10
+    return cost
+
+
+def show_model(kept: Kept) -> None:
+    """Print the cost of larger graphs and the clusters that they need, and how well the model foretold the largest."""
+    rows: list[tuple[object, ...]] = []
+    for way in ("DuckDB file", "Spark local[2]"):
+        measured = [row for row in kept.rows if row["way"] == way]
+        if len(measured) < 3:
+            continue
+        sizes = [float(row["facts"]) for row in measured]
+        last = measured[-1]
+        cpu = [_total(row, "cpu") for row in measured]
+        shuffled = [sum(_cost(row, stage, "shuffled") for stage in STAGES) for row in measured]
+        disk = [max(stage["bytes"] for stage in row["stages"]) for row in measured]
+        used = cpu[-1] / (2 * _total(last, "seconds"))  # of two cores
+        check = extrapolate(sizes[:-1], cpu[:-1], sizes[-1]) / cpu[-1]
+        rows.append(
+            (way, f"{last['facts']:.0e}", "measured", cpu[-1] / _HOUR, "", shuffled[-1] / 1e12, disk[-1] / 1e12)
+        )
+        rows.append((way, f"{last['facts']:.0e}", f"foretold: {check:.2f} of it", check * cpu[-1] / _HOUR, "", "", ""))
+        for wanted in (1e8, 1e9, 1e10):
+            if wanted <= sizes[-1]:
+                continue
+            hours = extrapolate(sizes, cpu, wanted) / _HOUR
+            volumes = (extrapolate(sizes, values, wanted) / 1e12 for values in (shuffled, disk))
+            rows.append((way, f"{wanted:.0e}", "extrapolated", hours, hours / used, *volumes))
+    columns = ("way", "facts", "", "CPU hours", "cores to end in an hour", "shuffled TB", "tables TB")
+    print_table("A cost model: reading, mining of two steps, applying ten rules", columns, rows)
+
+
+def measure_way(way: str, path: Path, seed: int, megabytes: int) -> Measured:
+    """Return what a way took, in a process of its own."""
     command = [sys.executable, __file__, "--way", way, "--path", str(path), "--seed", str(seed)]
     told = subprocess.run([*command, "--memory", str(megabytes)], check=True, stdout=subprocess.PIPE, text=True).stdout
-    notes, peak = json.loads(told)
-    return [tuple(note) for note in notes], peak
+    measured: Measured = json.loads(told.splitlines()[-1])
+    return measured
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--facts", type=int, nargs="+", default=[100_000, 1_000_000], help="sizes of the graph")
-    parser.add_argument("--memory", type=int, default=8000, help="megabytes that a process may hold")
-    parser.add_argument("--folder", type=Path, help="where graphs and databases are kept; 10⁸ facts need 20 GB")
+    parser.add_argument("--facts", type=int, nargs="*", default=[100_000, 1_000_000], help="sizes of the graph")
+    parser.add_argument("--memory", type=int, default=8000, help="megabytes that a way may hold")
+    parser.add_argument("--folder", type=Path, help="where graphs and databases are kept; 10⁸ facts need 30 GB")
     parser.add_argument("--parquet", action="store_true", help="read Parquet files and not a TSV")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", metavar="FILE", help="write the tables as JSON")
+    parser.add_argument("--save", metavar="FILE", help="keep what is measured as JSON, and go on from what is there")
+    parser.add_argument("--anew", action="store_true", help="measure also what the file has")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="which to measure")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:
         with tempfile.TemporaryDirectory(dir=options.path.parent) as folder:
-            notes = WAYS[options.way](options.path, Path(folder), options.seed, options.memory)
-        print(json.dumps((notes, peak_memory())))
+            measured = WAYS[options.way](options.path, Path(folder), options.seed, options.memory)
+        print(json.dumps(measured))
         return
     print(machine())
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        for facts in options.facts:
+    kept = Kept(options.save)
+    for facts in options.facts:
+        ways = [way for way in options.ways if options.anew or kept.find(way, facts) is None]
+        if not ways:
+            continue
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             path = Path(folder, f"facts_{facts}" if options.parquet else f"facts_{facts}.tsv")
-            start = time.perf_counter()
             write_graph(path, facts, options.seed)
-            rows: list[tuple[object, ...]] = [("write", "", time.perf_counter() - start, "", facts)]
-            for way in options.ways:
-                notes, peak = measure_way(way, path, options.seed, options.memory)
-                total = sum(note[2] for note in notes), sum(note[3] for note in notes)
-                rows += [*notes, ("all", f"{peak:,.0f} MB", *total, "")]
-                print_table(f"{facts:,} facts, {way}", ("stage", "table", "seconds", "of all cores", "rows"), rows)
-                stages = list(dict.fromkeys(note[0] for note in notes))
-                rows = [(stage, sum(note[2] for note in notes if note[0] == stage)) for stage in stages]
-                print_table(f"{facts:,} facts, {way}, by stage", ("stage", "seconds"), rows)
-                rows = []
-                save(options.save)
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-    save(options.save)
+            for way in ways:
+                row = measure_way(way, path, options.seed, options.memory)
+                told = {"way": way, "facts": facts, "seed": options.seed, "memory_mb": options.memory}
+                command = f"python benchmarks/scale.py --facts {facts} --memory {options.memory} --ways '{way}'"
+                kept.add(told | {"command": command, "machine": machine(), **row})
+                print(f"{facts:,} facts, {way}: {_total(row, 'seconds'):.1f} s", flush=True)
+    show_seconds(kept)
+    show_costs(kept)
+    show_model(kept)
 
 
 if __name__ == "__main__":
