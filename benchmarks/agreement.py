@@ -1,7 +1,8 @@
-"""The same rules and the same new facts from every engine: python benchmarks/agreement.py [umls wn18rr fb15k237].
+"""The same rules and the same new facts from every engine: python benchmarks/agreement.py [made dense umls …].
 
 Chains are mined and the best of them applied twice, on DuckDB in memory and on a file, on SQLite (the engine of the
-tests), on Spark in this process and on a standalone cluster of two workers. To reach: the `.rules` files are the same
+tests), on Spark in this process and on a standalone cluster of two workers; of real graphs, of a made-up one with
+hubs, and of a dense random one in which entities are joined to themselves. To reach: the `.rules` files are the same
 byte for byte, and so are the new facts with their rules, rounds and scores to nine digits.
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import random
 import sys
 import tempfile
 import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from made_graph import write_graph
 from measure import machine, print_table, save
 
 import rulewright as rw
@@ -24,6 +27,24 @@ from rulewright.engine import StoredFacts, store_facts
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "examples"))
 ENGINES = ("memory", "file", "sqlite", "local[2]", "cluster")
+GRAPHS = ("made", "dense", "umls", "wn18rr", "fb15k237")
+
+
+def find_graph(name: str, folder: Path) -> Path:
+    """Return the files of a graph: made here, or those of a real one."""
+    if name == "made":
+        write_graph(folder / "made.tsv", 20_000)
+    elif name == "dense":
+        chance = random.Random(0)
+        facts = {
+            (f"e{chance.randrange(60)}", f"r{chance.randrange(6)}", f"e{chance.randrange(60)}") for _ in range(3000)
+        }
+        facts |= {(tail, "back", head) for head, relation, tail in facts if relation == "r0"}
+        facts |= {(f"e{index}", "self", f"e{index}") for index in range(0, 60, 2)}
+        (folder / "dense.tsv").write_text("".join("\t".join(fact) + "\n" for fact in sorted(facts)))
+    else:
+        return Path(os.environ.get("RULEWRIGHT_DATA", HERE.parent.parent / "shared" / "data"), "kbc", name)
+    return folder / f"{name}.tsv"
 
 
 def open_facts(engine: str, path: Path, folder: Path, address: str) -> rw.KnowledgeBase:
@@ -64,28 +85,29 @@ def measure(engine: str, path: Path, address: str, least: float) -> tuple[object
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("graphs", nargs="*", default=["umls", "wn18rr", "fb15k237"])
+    parser.add_argument("graphs", nargs="*", default=GRAPHS)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--least", type=float, default=0.1, help="the confidence of rules")
     parser.add_argument("--save", metavar="FILE", help="write the tables as JSON")
     options = parser.parse_args()
     print(machine())
-    data = Path(os.environ.get("RULEWRIGHT_DATA", HERE.parent.parent / "shared" / "data"), "kbc")
     columns = ("engine", "rules", "digest", "new facts", "digest", "read, s", "mine, s", "apply, s")
     from spark_cluster import SparkCluster
 
-    for graph in options.graphs:
-        rows: list[tuple[object, ...]] = []
-        for engine in options.engines:
-            if engine == "cluster":
-                with SparkCluster(workers=2) as cluster:
-                    rows.append((engine, *measure(engine, data / graph, cluster.address, options.least)))
-            else:
-                rows.append((engine, *measure(engine, data / graph, "", options.least)))
-            print(rows[-1], flush=True)
-        print_table(graph, columns, rows)
-        save(options.save)
-        assert len({row[2] for row in rows}) == len({row[4] for row in rows}) == 1, "the engines differ"
+    with tempfile.TemporaryDirectory() as folder:
+        for graph in options.graphs:
+            path = find_graph(graph, Path(folder))
+            rows: list[tuple[object, ...]] = []
+            for engine in options.engines:
+                if engine == "cluster":
+                    with SparkCluster(workers=2) as cluster:
+                        rows.append((engine, *measure(engine, path, cluster.address, options.least)))
+                else:
+                    rows.append((engine, *measure(engine, path, "", options.least)))
+                print(graph, *rows[-1], flush=True)
+            print_table(graph, columns, rows)
+            save(options.save)
+            assert len({row[2] for row in rows}) == len({row[4] for row in rows}) == 1, "the engines differ"
 
 
 if __name__ == "__main__":

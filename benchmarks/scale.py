@@ -354,14 +354,14 @@ def show_costs(kept: Kept) -> None:
         print_table(f"Statements that cost most: {way}, {row['facts']:,} facts", columns, lines)
 
 
-def extrapolate(sizes: Sequence[float], costs: Sequence[float], wanted: float) -> float:
+def extrapolate(sizes: Sequence[float], costs: Sequence[float], wanted: float, *, grows: bool = True) -> float:
     """Return the cost at another size, ten times the last or a hundred times.
 
-    What one more fact costs is taken from the last two sizes, and how that grows tenfold by tenfold from the two
-    before; it is not taken to fall. So what a statement costs however little it does counts once.
+    What one more fact costs is taken from the last two sizes, and where it ``grows`` with the graph by how much from
+    the two before; it is not taken to fall. So what a statement costs however little it does counts once.
     """
     further = [(b - a) / (n - m) for m, n, a, b in zip(sizes, sizes[1:], costs, costs[1:], strict=False)]
-    growth = max(further[-1] / further[-2], 1.0) if len(further) > 1 and further[-2] > 0 else 1.0
+    growth = max(further[-1] / further[-2], 1.0) if grows and len(further) > 1 and further[-2] > 0 else 1.0
     size, cost, one = sizes[-1], costs[-1], further[-1]
     while size < wanted * 0.99:
         one *= growth
@@ -392,7 +392,8 @@ def show_model(kept: Kept) -> None:
             if wanted <= sizes[-1]:
                 continue
             hours = extrapolate(sizes, cpu, wanted) / _HOUR
-            volumes = (extrapolate(sizes, values, wanted) / 1e12 for values in (shuffled, disk))
+            # a graph that is small is sent to all executors and not shuffled: how the bytes of a fact grow says nothing
+            volumes = (extrapolate(sizes, values, wanted, grows=False) / 1e12 for values in (shuffled, disk))
             rows.append((way, f"{wanted:.0e}", "extrapolated", hours, hours / used, *volumes))
     columns = ("way", "facts", "", "CPU hours", "cores to end in an hour", "shuffled TB", "tables TB")
     print_table("A cost model: reading, mining of two steps, applying ten rules", columns, rows)

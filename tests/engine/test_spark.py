@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 import pytest
-from engine.engines import ENGINES, SQLiteEngine, store
+from engine import test_chain_counts, test_engine
+from engine.engines import SQLiteEngine, store
 from engine.spark import SparkDriver
-from engine.test_chain_counts import by_steps, random_graph
 from engine.test_stored_facts import WRITERS, collect, list_triples, make_triples, mine, random_triples, write_tsv
-from learn.miner.chain_oracle import count_rules, triples, walk_all
 from real_data import DATA, needs_data
+from reason import test_stored_ranking
 from reason.programs import recursive_rules
 
 import rulewright as rw
-from rulewright.engine.chain_counts import ChainTables
 from rulewright.engine.spark import SparkEngine
 from rulewright.errors import DataError, ParseError
 from rulewright.logic import parse_rules
@@ -34,32 +34,23 @@ RULES = parse_rules("""
 """)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
-def test_the_statements_count_what_a_walk_counts(spark_session: SparkSession, seed: int) -> None:
-    kb = random_graph(seed)
-    names, is_against = list(kb.predicates), bool(seed % 2)
-    loops = "against" if is_against else "skip"
-    with SparkEngine(spark_session, kb) as engine:
-        tables = ChainTables(engine, len(names), inverses=True)
-        for length in (1, 2):
-            walked = walk_all(triples(kb), length)
-            counted = by_steps(names, tables.count_bodies(length), length, "n")
-            assert counted == {steps: (len(found),) for steps, found in walked.items()}
-            expected = count_rules(kb, length, loops=loops, inverses=True)
-            if length == 1:
-                found = tables.count_single_supports()
-                hidden = [0] * len(found["h"])
-            else:
-                found = tables.count_supports(length, few_paths=is_against, loops=is_against)
-                found = {name: column[found["n"] > 0] for name, column in found.items()}
-                hidden = found["hidden_pairs"].tolist()
-            counted = by_steps(names, found, length, "n", "pairs", head=True)
-            assert counted == {key: (rule["support"], rule["support_pairs"]) for key, rule in expected.items()}
-            if length == 2 and counted:
-                ends = tables.count_ends(found, length, loops=is_against)
-                for row, key in enumerate(counted):
-                    figures = int(ends["pairs"][row]) - hidden[row], int(ends["known"][row]) - hidden[row]
-                    assert figures == (expected[key]["body_pairs"], expected[key]["known_pairs"])
+# What every engine must pass, beside an oracle: the tests of DuckDB and SQLite, each with one example or a few
+SHARED = [
+    (test_engine.test_counts_and_bindings_equal_the_oracle, {}),
+    (test_engine.test_support_equals_the_oracle, {}),
+    (test_engine.test_counting_by_predicate_equals_filling_every_predicate_in, {}),
+    (test_chain_counts.test_the_statements_count_what_a_walk_counts, {"inverses": True}),
+    (test_chain_counts.test_supports_and_ends_are_those_of_a_walk, {"loops": "skip", "inverses": True}),
+    (test_chain_counts.test_supports_and_ends_are_those_of_a_walk, {"loops": "against", "inverses": False}),
+    (test_stored_ranking.test_ranks_are_those_of_facts_in_memory, {"aggregation": "max-plus"}),
+    (test_stored_ranking.test_the_best_candidates_are_those_of_facts_in_memory, {"aggregation": "noisy-or"}),
+]
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 7))])
+@pytest.mark.parametrize(("check", "options"), SHARED)
+def test_the_shared_suite(spark_session: SparkSession, check: Any, options: dict[str, object], seed: int) -> None:
+    check.hypothesis.inner_test(make=partial(SparkEngine, spark_session), seed=seed, **options)
 
 
 def mine_on_spark(spark: SparkSession, path: Path) -> str:
@@ -204,4 +195,3 @@ def test_new_facts_are_written_in_parts_and_a_folder_is_kept(spark_session: Spar
         parts = sorted(part.name for part in target.iterdir() if part.is_dir())
         assert parts == sorted({f"relation={relation}" for _, relation, _ in expected})
         assert not [*tmp_path.glob("*.partial")]
-    assert set(ENGINES) == {"duckdb", "sqlite"}  # Spark is too slow for the many examples of the shared suite

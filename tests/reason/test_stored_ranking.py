@@ -13,7 +13,6 @@ from real_data import DATA, needs_data
 
 from rulewright import KnowledgeBase, RuleMiner, evaluate, rank, read_facts, store_facts
 from rulewright.engine import Engine
-from rulewright.engine.spark import SparkEngine
 from rulewright.engine.walks import Evidence
 from rulewright.errors import DataError
 from rulewright.evaluate.ranking import RankingScores, evaluate_ranking
@@ -128,19 +127,6 @@ def test_the_best_candidates_are_those_of_facts_in_memory(make, aggregation, see
         ranker = StoredRanker(rules, store(kb, engine), aggregation=aggregation)
         twin = RuleRanker.of(rules, kb, aggregation=aggregation)
         check_best(kb, ranker, twin, chance.randint(1, 4), known=chance.random() < 0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.soak
-def test_spark_ranks_as_well(spark_session):
-    chance = random.Random(3)
-    kb, rules = with_splits(random_graph(chance), 3), MORE_RULES
-    with SparkEngine(spark_session) as engine:
-        stored = store(kb, engine)
-        for aggregation in ("max-plus", "noisy-or"):
-            scores = evaluate_stored(rules, stored, aggregation=aggregation)
-            assert sort_ranks(scores) == sort_ranks(evaluate_ranking(make_twin(rules, kb, aggregation), kb))
-        check_best(kb, StoredRanker(rules, stored), RuleRanker.of(rules, kb), 2, known=False)
 
 
 @cache

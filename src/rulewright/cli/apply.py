@@ -100,16 +100,7 @@ def apply(
         refuse_options(context, "an update has no joins in a database; it is for apply anew", "memory_limit")
     check_output(output, (rules, facts, update), "facts")
     rule_set = read_rules(rules)
-    kb = read_facts_of(
-        facts,
-        from_format,
-        columns,
-        engine=engine,
-        database=database,
-        folder=folder,
-        memory_limit=memory_limit,
-        context=context,
-    )
+    kb = read_facts_of(facts, from_format, columns, context=context)
     refuse_heads(rule_set, kb, output)
     if update is not None:
         refuse_options(context, "an update takes the time that it takes", "time", "memory_limit")

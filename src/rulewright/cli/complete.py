@@ -66,16 +66,7 @@ def complete(
     from rulewright.reason import complete as complete_graph
 
     check_output(output, (rules, facts or ""), "facts")
-    kb = read_facts_of(
-        rules if facts is None else facts,
-        from_format,
-        columns,
-        engine=engine,
-        database=database,
-        folder=folder,
-        memory_limit=memory_limit,
-        context=context,
-    )
+    kb = read_facts_of(rules if facts is None else facts, from_format, columns, context=context)
     rule_set = _learn(kb) if facts is None else read_rules(rules)
     refuse_heads(rule_set, kb, output, predicate)
     with progress("applying rules") as report:

@@ -220,20 +220,20 @@ def read_facts_of(
     format: FactFormat = None,
     columns: FactColumns = None,
     *,
-    engine: str | None = None,
-    database: str | None = None,
-    folder: str | None = None,
-    memory_limit: str | None = None,
     context: typer.Context | None = None,
 ) -> KnowledgeBase:
     """Read the facts that a command is given, and say on standard error what is to know of how they were read.
 
-    With an engine or a database they stay there; the engine is let go when the command ends.
+    With the options ``--engine`` or ``--database`` of the command they stay there until it ends.
     """
     from rulewright.errors import DataError
     from rulewright.io import read_facts
 
+    options = {} if context is None else context.params
+    engine, database = options.get("engine"), options.get("database")
     if engine is None and database is None and not path.endswith(".duckdb"):
+        if context is not None and "learner" not in options:  # learners keep other things there
+            refuse_options(context, "it keeps the tables of Spark (--engine)", "folder")
         kb = read_facts(path, format=format, columns=columns)
     else:
         from rulewright.engine import store_facts
@@ -244,8 +244,8 @@ def read_facts_of(
             path,
             engine=engine or "duckdb",
             database=database,
-            folder=folder,
-            memory_limit=memory_limit,
+            folder=options.get("folder"),
+            memory_limit=options.get("memory_limit"),
             columns=columns,
         )
         if context is not None:

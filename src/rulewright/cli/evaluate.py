@@ -132,16 +132,7 @@ def evaluate_kbc(
     if holdout is not None:
         refuse_options(context, "--holdout asks for facts of no split", "split")
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
-    kb = read_facts_of(
-        facts,
-        from_format,
-        columns,
-        engine=engine,
-        database=database,
-        folder=folder,
-        memory_limit=memory_limit,
-        context=context,
-    )
+    kb = read_facts_of(facts, from_format, columns, context=context)
     with progress("ranking") as report:
         tried: learn.Learner | None = None
         if rule_set is None and (best or learner == "paths"):

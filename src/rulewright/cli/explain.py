@@ -67,16 +67,7 @@ def explain(
     if every:
         refuse_options(context, "--all shows all proofs", "k")
     check_output(svg, (rules, facts))
-    kb = read_facts_of(
-        facts,
-        from_format,
-        columns,
-        engine=engine,
-        database=database,
-        folder=folder,
-        memory_limit=memory_limit,
-        context=context,
-    )
+    kb = read_facts_of(facts, from_format, columns, context=context)
     asked = [fact] if fact != STDIO else _split_facts(read_text(STDIO))
     explanations = explain_facts(read_rules(rules), kb, asked, k=None if every else k, depth=depth)
     if svg is not None:

@@ -190,19 +190,9 @@ def learn(
     if json or output is not None:
         refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
     check_output(output, (facts, templates), "rules")
-    tables = folder if learner == "mine" else None
-    if tables is not None and engine in (None, "duckdb"):
+    if learner == "mine" and engine in (None, "duckdb"):
         refuse_options(context, "mining keeps tables in a folder for --engine, Spark; DuckDB in a --database", "folder")
-    kb = read_facts_of(
-        facts,
-        from_format,
-        columns,
-        engine=engine,
-        database=database,
-        folder=tables,
-        memory_limit=memory_limit,
-        context=context,
-    )
+    kb = read_facts_of(facts, from_format, columns, context=context)
     limits = {"max_length": max_length, "min_confidence": min_confidence, "min_support": min_support}
     given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     if learner == "mine":

@@ -62,16 +62,7 @@ def rank(
 
     shown_labels = read_labels(labels)
     rule_set = read_rules(rules)
-    kb = read_facts_of(
-        facts,
-        from_format,
-        columns,
-        engine=engine,
-        database=database,
-        folder=folder,
-        memory_limit=memory_limit,
-        context=context,
-    )
+    kb = read_facts_of(facts, from_format, columns, context=context)
     answers = rank_answers(rule_set, kb, query, count=top, aggregation=aggregation, known=known)
     premises = answers.premises(reasons)
     chosen = [

@@ -26,7 +26,7 @@ _SUM = "CAST(SUM(n) AS BIGINT)"
 MARK_PRIMES = 2**31 - 1, 2**31 - 19
 """Marks of sets of pairs are sums modulo these: products of two numbers below them are integers of any database."""
 
-MIDDLE_TABLES = ("degree", "up", "triangle", "closed")
+MIDDLE_TABLES = ("degree", "rank", "up", "triangle", "closed")
 """What counting supports makes on its way."""
 
 _ENTITIES = 2**31
@@ -123,7 +123,7 @@ class ChainTables:
         if not inverses:  # no step walks the same edges the other way
             engine.create("arriving", _count_at("a1", "near"))
             self._arriving = "arriving"
-        self._has_triangles = False
+        self._has_degrees = self._has_triangles = False
 
     def drop(self) -> None:
         """Let go of the tables."""
@@ -232,24 +232,30 @@ class ChainTables:
 
     def _expect_bodies(self, length: int) -> None:
         """Tell how many rows counting bodies will list: for every middle, its steps in times its steps out."""
-        joined, product = "", "CAST(leaving_steps.c AS DOUBLE) * leaving_steps.c"
-        count = "(SELECT y, COUNT(*) AS c FROM {0} AS counted GROUP BY y) AS {1}_steps"
-        if length > 2 or not self.inverses:  # else as many steps arrive as leave
-            joined = f"{count.format(self._arriving, 'arriving')} JOIN "
-            product = "CAST(arriving_steps.c AS DOUBLE) * leaving_steps.c"
-        on = {
-            2: " ON leaving_steps.y = arriving_steps.y" if joined else "",
-            3: " ON leaving_steps.y = edge.a1",
-        }[min(length, 3)]
+        count = "(SELECT y, COUNT(*) AS c FROM {0} AS counted GROUP BY y) AS {1}"
+        arriving, leaving = count.format(self._arriving, "i"), count.format("leaving", "o")
+        product = "CAST(i.c AS DOUBLE) * o.c"
         if length > 2:
-            joined += "edge ON edge.a0 = arriving_steps.y JOIN "
-        joined += count.format("leaving", "leaving") + on
+            joined = f"{arriving} JOIN edge ON edge.a0 = i.y JOIN {leaving} ON o.y = edge.a1"
+        elif not self.inverses:
+            joined = f"{arriving} JOIN {leaving} ON o.y = i.y"
+        else:  # as many steps arrive as leave
+            self._count_degrees()
+            joined, product = "degree", "CAST(c AS DOUBLE) * c"
         rows = self.engine.run(f"SELECT SUM({product}) AS n, MAX({product}) AS largest FROM {joined}")
         n, largest = (float(np.nan_to_num(np.asarray(rows[name], dtype=np.float64))[0]) for name in ("n", "largest"))
         if length == 4:  # another edge between
             n *= float(self._steps["n"].sum()) / max(1, float(self.count_entities()))
         way_out = "a shorter max_length (--max-length) or a sample (--sample) counts less"
         self.engine.expect(f"bodies of {length} steps", n, largest, way_out=way_out)
+
+    def _count_degrees(self) -> None:
+        """Make the table ``degree``: of each entity ``y`` its edges ``d``, and the different steps ``c`` of these."""
+        if not self._has_degrees:
+            both = "(SELECT y, n FROM leaving UNION ALL SELECT y, n FROM arriving) AS both_ways"
+            source = "leaving" if self.inverses else both
+            self.engine.create("degree", f"SELECT y, {_cast_sum('n')} AS d, COUNT(*) AS c FROM {source} GROUP BY y")
+            self._has_degrees = True
 
     def count_entities(self) -> int:
         """Return how many entities an edge leaves."""
@@ -337,20 +343,21 @@ class ChainTables:
     def _find_triangles(self) -> None:
         """List the triangles of edges that join three entities u < v < w by degree: the steps ``uv``, ``uw``, ``vw``.
 
-        ``up`` has every fact once, from its end of lower degree; ``k``, degree × 2³¹ + index, orders the other end.
+        ``rank`` numbers the entities by degree, and ``up`` has every fact once, from its end of lower rank.
         """
         engine = self.engine
-        degree = f"SELECT a0 AS y, COUNT(*) AS n FROM ({_select_steps()}) AS steps GROUP BY a0"
-        engine.create("degree", f"SELECT y, CAST(n AS BIGINT) * {_ENTITIES} + y AS k FROM ({degree}) AS degrees")
+        self._count_degrees()
+        engine.number("rank", f"SELECT d * {_ENTITIES} + y AS label FROM degree")
         step = write_step("f.p"), write_step("f.p", inverse=True)
-        turned = (("f.a0", "f.a1", "u"), ("f.a1", "f.a0", "v"), ("b.k", "a.k", "k"), (*step, "p"))
+        turned = (("a.id", "b.id", "u"), ("b.id", "a.id", "v"), (*step, "p"))
         columns = ", ".join(
-            f"CASE WHEN a.k < b.k THEN {there} ELSE {back} END AS {name}" for there, back, name in turned
+            f"CASE WHEN a.id < b.id THEN {there} ELSE {back} END AS {name}" for there, back, name in turned
         )
+        rank = f"(SELECT CAST(label % {_ENTITIES} AS INTEGER) AS y, id FROM rank)"
         engine.create(
             "up",
             f"SELECT {columns} FROM {_FACTS} AS f "
-            "JOIN degree AS a ON a.y = f.a0 JOIN degree AS b ON b.y = f.a1 WHERE f.a0 <> f.a1",
+            f"JOIN {rank} AS a ON a.y = f.a0 JOIN {rank} AS b ON b.y = f.a1 WHERE f.a0 <> f.a1",
         )
         if engine.is_planned:
             corners = engine.run(
@@ -361,11 +368,20 @@ class ChainTables:
                 float(np.nan_to_num(np.asarray(corners[name], dtype=np.float64))[0]) for name in ("n", "largest")
             )
             engine.expect("triangles", n, largest, way_out="max_length=1 (--max-length 1) needs none")
-        engine.create(
-            "triangle",
-            "SELECT a.u AS u, a.v AS v, b.v AS w, a.p AS uv, b.p AS uw, c.p AS vw FROM up AS a "
-            "JOIN up AS b ON b.u = a.u AND a.k < b.k JOIN up AS c ON c.u = a.v AND c.v = b.v",
-        )
+        # By parts of v, so that what is looked up in is small; that is the second table and the third
+        parts = max(1, -(-int(self._steps["n"].sum()) // self.engine.rows_at_once))
+        for part in range(parts):
+            some = [f"(SELECT * FROM up WHERE {corner} % {parts} = {part})" if parts > 1 else "up" for corner in "vu"]
+            with engine.joins_as_written():
+                (engine.append if part else engine.create)(
+                    "triangle",
+                    "SELECT a.u AS u, a.v AS v, b.v AS w, a.p AS uv, b.p AS uw, c.p AS vw FROM up AS b "
+                    f"JOIN {some[0]} AS a ON a.u = b.u AND a.v < b.v JOIN {some[1]} AS c ON c.u = a.v AND c.v = b.v",
+                )
+        if self._steps["loops"].any():  # they are counted with others that are not ranks
+            ranks = " ".join(f"JOIN {rank} AS rank_{corner} ON rank_{corner}.id = t.{corner}" for corner in "uvw")
+            columns = ", ".join(f"rank_{corner}.y AS {corner}" for corner in "uvw")
+            engine.create("triangle", f"SELECT {columns}, t.uv, t.uw, t.vw FROM triangle AS t {ranks}")
         self._has_triangles = True
 
     def count_ends(
@@ -380,7 +396,7 @@ class ChainTables:
         if length == 1 and not self._steps["loops"].any():
             return self._count_single_ends(rules)
         if length == 2 and first == "edge":
-            start_of = count_two_step_ends(loops=loops)
+            start_of = count_two_step_ends(rules, loops=loops)
         else:
             start_of = (
                 f"SELECT b, x, COUNT(*) AS k FROM ({_reach(length, first, loops=loops)}) AS reached GROUP BY b, x"
@@ -657,27 +673,32 @@ def _reach(length: int, first: str, *, loops: bool) -> str:
     return f"SELECT {distinct}{columns} FROM {_walk_bodies(length, first)}{where}"
 
 
-def count_two_step_ends(*, loops: bool) -> str:
+def count_two_step_ends(rules: dict[str, Column], *, loops: bool) -> str:
     """Count the different ends of bodies of two steps without listing most: what adds up to ``k`` at each ``x``.
 
     A grounding is the only one of its pair where its first step alone leaves x, or its second alone arrives at z. Those
-    are counted as they are; different ends are told apart among the others, as one number each.
+    are counted as they are; different ends are told apart among the others, as one number each. The steps stand in the
+    statement, so that a database that keeps the edges of a step together reads no others.
     """
+    first, last = (
+        f"(SELECT * FROM edge WHERE p IN ({', '.join(map(str, np.unique(rules[name]).tolist()))}))"
+        for name in name_steps(2)
+    )
     parts = [
         "SELECT body.b AS b, e.a0 AS x, o.n - CASE WHEN e.near > 1 THEN o.m ELSE 0 END AS k FROM body "
-        "JOIN edge AS e ON e.p = body.p0 JOIN leaving AS o ON o.p = body.p1 AND o.y = e.a1",
+        f"JOIN {first} AS e ON e.p = body.p0 JOIN leaving AS o ON o.p = body.p1 AND o.y = e.a1",
         f"SELECT b, CAST((pair - pair % {_ENTITIES}) / {_ENTITIES} AS INTEGER) AS x, 1 AS k FROM "
         f"(SELECT DISTINCT body.b AS b, CAST(e0.a0 AS BIGINT) * {_ENTITIES} + e1.a1 AS pair FROM body "
-        "JOIN edge AS e0 ON e0.p = body.p0 AND e0.near > 1 "
-        "JOIN edge AS e1 ON e1.p = body.p1 AND e1.a0 = e0.a1 AND e1.far > 1) AS listed",
+        f"JOIN {first} AS e0 ON e0.p = body.p0 AND e0.near > 1 "
+        f"JOIN {last} AS e1 ON e1.p = body.p1 AND e1.a0 = e0.a1 AND e1.far > 1) AS listed",
     ]
     if not loops:  # ends that are one entity are taken off again
         turned = write_inverse("body.p0")
         back = (
             "SELECT body.b AS b, leaving.y AS x FROM body JOIN leaving ON leaving.p = body.p0 "
             f"WHERE body.p1 = {turned} UNION ALL SELECT DISTINCT body.b AS b, e0.a0 AS x FROM body "
-            "JOIN edge AS e0 ON e0.p = body.p0 "
-            "JOIN edge AS e1 ON e1.p = body.p1 AND e1.a0 = e0.a1 AND e1.a1 = e0.a0 "
+            f"JOIN {first} AS e0 ON e0.p = body.p0 "
+            f"JOIN {last} AS e1 ON e1.p = body.p1 AND e1.a0 = e0.a1 AND e1.a1 = e0.a0 "
             f"WHERE body.has_loops = 1 AND body.p1 <> {turned}"
         )
         parts.append(f"SELECT b, x, -1 AS k FROM ({back}) AS back")

@@ -142,6 +142,16 @@ class Engine(SQLEngine, AbstractContextManager["Engine"]):
     def _drop(self, name: str) -> None:
         self._execute(f"DROP TABLE IF EXISTS {name}")
 
+    @contextmanager
+    def joins_as_written(self) -> Iterator[None]:
+        """Have statements inside look the rows of the first table up in the next ones, one after the other."""
+        self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        try:
+            yield
+        finally:
+            with suppress(duckdb.Error):
+                self._connection.execute("RESET disabled_optimizers")
+
     def write_files(self, select: str, path: str, file_format: str, *, partition: str | None = None) -> None:
         """Write the rows of a statement to a file, or in parts to a folder; it gets its name when it is complete."""
         target = Path(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -364,7 +364,7 @@ class SQLEngine(ABC):
     """
 
     kb: KnowledgeBase
-    rows_at_once: int = 8_000_000
+    rows_at_once: int = 32_000_000
     """About how many rows a statement may list before it groups them."""
     few_rows: int = 500_000
     """Up to so many rows, listing them all in one statement is quicker than several statements that list fewer."""
@@ -447,6 +447,10 @@ class SQLEngine(ABC):
     def read_files(self, name: str, key: str, read: Callable[[str], None]) -> None:
         """Make a table by reading files into it; the key says which."""
         self._perform("create", name, key, lambda: read(name))
+
+    def joins_as_written(self) -> AbstractContextManager[None]:
+        """Have statements inside join tables in the order in which they stand, where a database can be told to."""
+        return nullcontext()
 
     def look_up(self, statement: str) -> dict[str, Column]:
         """Run a statement that looks something small up for a person, of which no journal is kept."""

@@ -30,7 +30,7 @@ from rulewright.engine.fact_files import (
 )
 from rulewright.engine.spark import SparkEngine, is_spark
 from rulewright.engine.sql import SQLEngine, declare_columns, table_name
-from rulewright.errors import DataError, ParseError, UnknownNameError
+from rulewright.errors import DataError, FileError, ParseError, UnknownNameError
 from rulewright.io.formats import shorten_list
 from rulewright.logic import PredicateDeclaration
 
@@ -313,6 +313,10 @@ def store_facts(
         from rulewright.engine.duckdb import Engine
 
         if name.endswith(".duckdb") and database is None:
+            if not Path(name).is_file():
+                raise FileError(
+                    f"cannot read {name}: no such file; --database {name} makes one of the graph it is given"
+                )
             database = name
         made = Engine(path=database, memory_limit=memory_limit)
     else:
@@ -333,7 +337,7 @@ def _read_into(engine: SQLEngine, path: str, columns: Sequence[str] | None, *, i
     notes: list[str] = []
     sources: Mapping[str, FactFiles | None]
     if is_open:
-        key = engine.find_key("facts") if Path(path).is_file() else ""
+        key = engine.find_key("facts")
         if not key:
             raise DataError(f"{path} holds no facts yet; read some into it with --database {path}")
         sources = dict.fromkeys(json.loads(key)["splits"])

@@ -100,9 +100,8 @@ class StoredInferred(Inferred):
         order = f"ROUND(s, 12) DESC, rank_key DESC, {key}"
         # the first ones, sorted: a number for each row would have one task of Spark sort them all
         rows = self.engine.look_up(
-            f"SELECT * FROM ({' UNION ALL '.join(parts)}) AS facts ORDER BY {order} LIMIT {stop}"
+            f"SELECT * FROM ({' UNION ALL '.join(parts)}) AS facts ORDER BY {order} LIMIT {stop - start} OFFSET {start}"
         )
-        rows = {name: column[start:] for name, column in rows.items()}
         names = list(self.kb.predicates)
         found: dict[int, InferredFact] = {}
         for group, head in enumerate(self._heads):
