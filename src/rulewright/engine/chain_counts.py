@@ -369,7 +369,7 @@ class ChainTables:
             )
             engine.expect("triangles", n, largest, way_out="max_length=1 (--max-length 1) needs none")
         # By parts of v, so that what is looked up in is small; that is the second table and the third
-        parts = max(1, -(-int(self._steps["n"].sum()) // self.engine.rows_at_once))
+        parts = max(1, -(-int(self._steps["n"].sum()) // (4 * self.engine.rows_at_once)))
         for part in range(parts):
             some = [f"(SELECT * FROM up WHERE {corner} % {parts} = {part})" if parts > 1 else "up" for corner in "vu"]
             with engine.joins_as_written():

@@ -364,7 +364,7 @@ class SQLEngine(ABC):
     """
 
     kb: KnowledgeBase
-    rows_at_once: int = 32_000_000
+    rows_at_once: int = 8_000_000
     """About how many rows a statement may list before it groups them."""
     few_rows: int = 500_000
     """Up to so many rows, listing them all in one statement is quicker than several statements that list fewer."""

@@ -38,6 +38,9 @@ MOST_WALKS = {2: 1_000_000_000, 3: 50_000_000}
 MOST_WALKS_PER_FACT = 1000
 """And up to so many walks of three steps for each fact: in denser graphs long rules are many and say little."""
 
+MOST_PARTS = 10
+"""The ends of bodies are counted in up to so many parts: each reads the edges again."""
+
 HEAD_GROUPS = 8
 """Longer rules are counted for so many groups of heads one after the other, so that some are there when time is up."""
 
@@ -340,7 +343,7 @@ def _order_bodies(counts: Counts, relations: Sequence[str], length: int) -> Ids:
 
 
 def _split_by_relations(counts: Counts, length: int, most: int) -> Iterator[Counts]:
-    """Yield the rules in parts whose bodies list up to ``most`` groundings, or one set of relations more.
+    """Yield the rules in parts whose bodies list up to ``most`` groundings, or a tenth, or one set of relations more.
 
     Bodies of the same relations stay together; the rules of a body follow each other, and stay in order.
     """
@@ -351,7 +354,7 @@ def _split_by_relations(counts: Counts, length: int, most: int) -> Iterator[Coun
     _, group = np.unique(_sort_relations(counts, length), axis=1, return_inverse=True)
     group = group.reshape(-1)
     listed = np.bincount(group[is_first], weights=counts["listed"][is_first])
-    part = (np.cumsum(listed) // most)[group]
+    part = (np.cumsum(listed) // max(most, listed.sum() / MOST_PARTS))[group]
     for index in np.unique(part):
         yield keep_rows(counts, part == index)
 
