@@ -59,11 +59,19 @@ class SQLiteEngine(SQLEngine):
         self.connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
         rows = list(zip(*(each.tolist() for each in columns.values()), strict=True))
         self.connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+        self._index(name)
 
     def _create(self, name: str, select: str) -> None:
         self.connection.execute(f"CREATE TABLE made_anew AS {select}")
         self._drop(name)
         self.connection.execute(f"ALTER TABLE made_anew RENAME TO {name}")
+        self._index(name)
+
+    def _index(self, name: str) -> None:
+        """SQLite joins by an index or row by row: facts and edges have theirs, or real graphs would take hours."""
+        columns = {row[1] for row in self.connection.execute(f"PRAGMA table_info({name})")}
+        for key in ("p, a0", "p, a1", "a0, a1") if {"p", "a0", "a1"} <= columns else ():
+            self.connection.execute(f"CREATE INDEX {name}_{key.replace(', ', '_')} ON {name} ({key})")
 
     def _append(self, name: str, select: str) -> None:
         self.connection.execute(f"INSERT INTO {name} {select}")
