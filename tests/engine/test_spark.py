@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +13,12 @@ import pyarrow.parquet
 import pytest
 from engine import test_chain_counts, test_engine
 from engine.engines import SQLiteEngine, store
-from engine.spark import SparkDriver
+from engine.spark import SparkDriver, skip_without_spark
 from engine.test_stored_facts import WRITERS, collect, list_triples, make_triples, mine, random_triples, write_tsv
 from real_data import DATA, needs_data
 from reason import test_stored_ranking
 from reason.programs import recursive_rules
+from spark_cluster import SparkCluster
 
 import rulewright as rw
 from rulewright.engine.spark import SparkEngine
@@ -70,6 +73,19 @@ def test_rules_are_byte_identical_on_every_engine(
     future = spark_driver.submit(mine_on_spark, path)  # on two workers, at the same time
     assert mine_on_spark(spark_session, path) == expected
     assert future.result(timeout=300) == expected
+
+
+@pytest.mark.soak
+@pytest.mark.xdist_group("spark")
+def test_spark_connect_learns_the_same_from_the_command_line(tmp_path: Path) -> None:
+    skip_without_spark()
+    write_tsv(tmp_path / "graph.tsv", make_triples())
+    words = ["learn", "graph.tsv", "--max-length", "2", "-o"]
+    with SparkCluster(workers=1, connect=True) as cluster:
+        for target, engine in (("expected.rules", "duckdb"), ("connect.rules", cluster.connect_address)):
+            command = [sys.executable, "-m", "rulewright", *words, target, "--engine", engine]
+            subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
+    assert (tmp_path / "connect.rules").read_bytes() == (tmp_path / "expected.rules").read_bytes()
 
 
 @needs_data
