@@ -72,6 +72,7 @@ class SQLiteEngine(SQLEngine):
         columns = {row[1] for row in self.connection.execute(f"PRAGMA table_info({name})")}
         for key in ("p, a0", "p, a1", "a0, a1") if {"p", "a0", "a1"} <= columns else ():
             self.connection.execute(f"CREATE INDEX {name}_{key.replace(', ', '_')} ON {name} ({key})")
+        self.connection.execute(f"ANALYZE {name}")  # which index says most
 
     def _append(self, name: str, select: str) -> None:
         self.connection.execute(f"INSERT INTO {name} {select}")

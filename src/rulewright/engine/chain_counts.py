@@ -348,16 +348,16 @@ class ChainTables:
         engine = self.engine
         self._count_degrees()
         engine.number("rank", f"SELECT d * {_ENTITIES} + y AS label FROM degree")
+        engine.create("rank", f"SELECT CAST(label % {_ENTITIES} AS INTEGER) AS y, id FROM rank")
         step = write_step("f.p"), write_step("f.p", inverse=True)
         turned = (("a.id", "b.id", "u"), ("b.id", "a.id", "v"), (*step, "p"))
         columns = ", ".join(
             f"CASE WHEN a.id < b.id THEN {there} ELSE {back} END AS {name}" for there, back, name in turned
         )
-        rank = f"(SELECT CAST(label % {_ENTITIES} AS INTEGER) AS y, id FROM rank)"
         engine.create(
             "up",
             f"SELECT {columns} FROM {_FACTS} AS f "
-            f"JOIN {rank} AS a ON a.y = f.a0 JOIN {rank} AS b ON b.y = f.a1 WHERE f.a0 <> f.a1",
+            "JOIN rank AS a ON a.y = f.a0 JOIN rank AS b ON b.y = f.a1 WHERE f.a0 <> f.a1",
         )
         if engine.is_planned:
             corners = engine.run(
@@ -379,7 +379,7 @@ class ChainTables:
                     f"JOIN {some[0]} AS a ON a.u = b.u AND a.v < b.v JOIN {some[1]} AS c ON c.u = a.v AND c.v = b.v",
                 )
         if self._steps["loops"].any():  # they are counted with others that are not ranks
-            ranks = " ".join(f"JOIN {rank} AS rank_{corner} ON rank_{corner}.id = t.{corner}" for corner in "uvw")
+            ranks = " ".join(f"JOIN rank AS rank_{corner} ON rank_{corner}.id = t.{corner}" for corner in "uvw")
             columns = ", ".join(f"rank_{corner}.y AS {corner}" for corner in "uvw")
             engine.create("triangle", f"SELECT {columns}, t.uv, t.uw, t.vw FROM triangle AS t {ranks}")
         self._has_triangles = True
