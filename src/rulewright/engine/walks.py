@@ -6,7 +6,7 @@ rules for one query, and `Evidence` says which of them speak for which candidate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -17,7 +17,19 @@ import numpy.typing as npt
 from scipy import sparse
 
 from rulewright.data import KnowledgeBase, signature
-from rulewright.data.index import Ids, expand_ranges, match_sorted
+from rulewright.data.index import Ids, expand_ranges, range_bounds
+from rulewright.engine.fused_walks import (
+    COUNTED,
+    ONCE,
+    TELLING,
+    ExampleColumns,
+    GraphColumns,
+    RuleColumns,
+    collect_examples,
+    count_rivals,
+    fire_all,
+    score_all,
+)
 from rulewright.errors import DataError
 from rulewright.logic import Path, count_steps, encode_step, invert_step, mirror_path, step_relation
 
@@ -128,6 +140,31 @@ class Graph:
         order = np.argsort(self.before, kind="stable")
         pointers = np.searchsorted(self.before[order], np.arange(self.entities + 1))
         return pointers, self.steps[order], self.after[order]
+
+    @cached_property
+    def columns(self) -> GraphColumns:
+        """All edges by where they begin, in blocks of one step: what compiled walks read."""
+        pointers, steps, ends = self.leaving
+        before = np.repeat(np.arange(self.entities), np.diff(pointers))
+        is_first = np.append(True, (before[1:] != before[:-1]) | (steps[1:] != steps[:-1])) if len(steps) else steps > 0
+        starts = np.flatnonzero(is_first)
+        leave = np.diff(np.append(starts, len(steps)))[np.cumsum(is_first) - 1] if len(steps) else starts
+        # the edge from the other end is of the inverse step: sorted by them, both are the same facts
+        order = np.lexsort((before, invert_step(steps), ends))
+        enter = np.empty_like(leave)
+        enter[order] = leave
+        strength = 1 / np.sqrt(leave * enter) if len(steps) else np.zeros(0)
+        by_step = np.argsort(steps[starts], kind="stable")
+        return GraphColumns(
+            np.searchsorted(before[starts], np.arange(self.entities + 1)),
+            steps[starts].astype(np.int64),
+            before[starts].astype(np.int32),
+            np.searchsorted(steps[starts][by_step], np.arange(count_steps(self.relations) + 1)),
+            by_step,
+            np.append(starts, len(steps)),
+            ends.astype(np.int32),
+            strength,
+        )
 
     def take_step(
         self, state: sparse.csr_array, step: int, hidden: HiddenEdges | None = None, *, telling: bool = False
@@ -248,12 +285,12 @@ class RuleTable:
         return RuleTable(self.step, paths, np.concatenate(moved), form, constant, end, self.ways)
 
 
-Firings = tuple[Ids, Ids, Ids | int, Floats | float]
-"""Rows of queries, candidates, and the rules that speak for them, how truly; one rule or value may be that of all."""
+_COUNTING = {"once": ONCE, "counted": COUNTED, "telling": TELLING}
+_ALL_WANTED = np.zeros((0, 0), dtype=bool)
 
 
 class Evidence:
-    """Runs the rules of a table on a graph.
+    """Runs the rules of a table on a graph, all at once for each query: see `fused_walks`.
 
     >>> from rulewright.data import KnowledgeBase
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -265,17 +302,6 @@ class Evidence:
 
     def __init__(self, graph: Graph, table: RuleTable) -> None:
         self.graph, self.table = graph, table
-        order = np.lexsort((table.end, table.form, table.path_index))
-        is_asked = table.form[order] == RuleForm.ASKED
-        asked, walked = order[is_asked], order[~is_asked]
-        self._asked = asked[np.argsort(table.constant[asked], kind="stable")]
-        path_indices, starts = np.unique(table.path_index[walked], return_index=True)
-        groups = zip(path_indices, np.split(walked, starts[1:]), strict=False)
-        self._walked = {table.paths[path_index]: rules for path_index, rules in groups}
-        self._next_steps: dict[Path, dict[int, None]] = {}
-        for path in sorted(self._walked):
-            for length, step in enumerate(path):
-                self._next_steps.setdefault(path[:length], {})[step] = None
 
     def firings(
         self, entities: Ids, hidden: HiddenEdges | None = None, *, wanted: npt.NDArray[np.bool_] | None = None
@@ -283,115 +309,151 @@ class Evidence:
         """Return (row, candidate, rule, value) for queries about ``entities``, on the graph without its hidden edge.
 
         Rule ``rule[k]`` speaks for entity ``candidate[k]`` as the answer to query ``row[k]``, as truly as ``value[k]``.
-        ``wanted`` (query × entity) says which candidates to look at, where not at all.
+        ``wanted`` (query × entity) says which candidates to look at, where not at all. A hidden edge begins at the
+        entity asked about.
         """
-        empty = np.zeros(0, dtype=np.int64)
-        parts: list[tuple[Ids, Ids, Ids, Floats]] = [(empty, empty, empty, np.zeros(0))]
-        for row, candidate, rule, value in self._fire(entities, hidden, wanted):
-            keep = slice(None) if wanted is None else np.flatnonzero(wanted[row, candidate])
-            rules, values = np.broadcast_to(rule, row.shape), np.broadcast_to(value, row.shape)
-            parts.append((row[keep], candidate[keep], rules[keep], values[keep]))
-        rows, candidates, all_rules, all_values = map(np.concatenate, zip(*parts, strict=True))
-        return rows, candidates, all_rules, all_values
+        asked = np.ascontiguousarray(entities, dtype=np.int64)
+        if len(asked) == 0 or len(self.table) == 0:
+            return asked[:0], asked[:0], asked[:0], np.zeros(0)
+        chosen = _ALL_WANTED if wanted is None else np.ascontiguousarray(wanted)
+        return fire_all(*self._columns, asked, *self._read_hidden(asked, hidden), chosen)
 
     def scores(self, entities: Ids, weights: Floats, hidden: HiddenEdges | None = None) -> Floats:
         """Return ``Σ w ψ`` over the rules that speak for each candidate: a row for each query."""
-        scores = np.zeros((len(entities), self.graph.entities))
-        for row, candidate, rule, value in self._fire(entities, hidden):
-            position = row * self.graph.entities + candidate
-            if isinstance(rule, int):  # one rule names a candidate once
-                scores.reshape(-1)[position] += weights[rule] * value
-            else:
-                np.add.at(scores.reshape(-1), position, weights[rule] * value)
-        return scores
+        asked = np.ascontiguousarray(entities, dtype=np.int64)
+        if len(asked) == 0 or len(self.table) == 0:
+            return np.zeros((len(asked), self.graph.entities))
+        return score_all(*self._columns, asked, *self._read_hidden(asked, hidden), _as_floats(weights))
 
-    def _fire(
-        self, entities: Ids, hidden: HiddenEdges | None, wanted: npt.NDArray[np.bool_] | None = None
-    ) -> Iterator[Firings]:
-        """Yield the firings of queries about ``entities`` path by path, each path walked on from its first steps."""
-        waiting: list[tuple[Path, sparse.csr_array]] = [((), self.graph.walk(entities, ()))] if self._walked else []
-        while waiting:
-            path, state = waiting.pop()
-            if path:
-                state = self.graph.take_step(state, path[-1], hidden, telling=self.table.ways == "telling")
-                if state.nnz == 0:
-                    continue
-            if path in self._walked:
-                yield from self._fire_walked(self._walked[path], state, np.asarray(entities))
-            waiting += [((*path, step), state) for step in reversed(self._next_steps.get(path, {}))]
-        if len(self._asked):
-            yield self._fire_asked(np.asarray(entities), hidden, wanted)
+    def count_rivals(
+        self, entities: Ids, weights: Floats, answers: Ids, known: tuple[Ids, Ids], candidates: range
+    ) -> tuple[Ids, Ids]:
+        """Count for each query the candidates whose ``Σ w ψ`` is higher than that of its answer, and those as high.
 
-    def _fire_walked(self, rules: Ids, state: sparse.csr_array, entities: Ids) -> Iterator[Firings]:
-        """Let all rules with one path speak, given where the walkers came to from where they started."""
-        table = self.table
-        rows = np.repeat(np.arange(state.shape[0]), np.diff(state.indptr))
-        reached = state.indices.astype(np.int64)
-        forms, ends = table.form[rules], table.end[rules]
-        for rule in rules[forms == RuleForm.CLOSED]:
-            yield rows, reached, int(rule), path_truth(state.data, table.ways)
-        for rule in rules[forms == RuleForm.APART]:
-            apart = np.flatnonzero(reached != entities[rows])
-            yield rows[apart], reached[apart], int(rule), path_truth(state.data[apart], table.ways)
-        for rule in rules[forms == RuleForm.EVERY]:
-            everyone = np.tile(np.arange(self.graph.entities), len(entities))
-            yield np.repeat(np.arange(len(entities)), self.graph.entities), everyone, int(rule), 1.0
-        anywhere = rules[(forms == RuleForm.ANSWER) & (ends == ANY_ENTITY)]
-        if len(anywhere):
-            arrived = np.flatnonzero(np.diff(state.indptr))
-            chosen = np.tile(anywhere, len(arrived))
-            yield np.repeat(arrived, len(anywhere)), table.constant[chosen], chosen, 1.0
-        somewhere = rules[(forms == RuleForm.ANSWER) & (ends != ANY_ENTITY)]
-        if len(somewhere):
-            positions, chosen = match_sorted(reached, table.end[somewhere])
-            chosen = somewhere[chosen]
-            yield rows[positions], table.constant[chosen], chosen, 1.0
+        ``known`` has rows of queries, sorted, and right answers to them, which but for the answer are no candidates.
+        """
+        order = np.argsort(entities, kind="stable")
+        first, members = _group_rows(*known, order)
+        higher, equal = np.empty(len(order), dtype=np.int64), np.empty(len(order), dtype=np.int64)
+        higher[order], equal[order], _ = count_rivals(
+            *self._columns,
+            _as_floats(weights),
+            np.asarray(entities, dtype=np.int64)[order],
+            np.asarray(answers, dtype=np.int64)[order],
+            first,
+            members,
+            candidates.start,
+            candidates.stop,
+        )
+        return higher, equal
+
+    def collect_examples(
+        self,
+        facts: tuple[Ids, Ids],
+        first_weights: Floats,
+        others: tuple[Ids, Ids],
+        *,
+        hide: bool,
+        max_candidates: int | None,
+    ) -> ExampleColumns:
+        """Pose queries about facts, what is asked about and the answer: see `fused_walks.collect_examples`.
+
+        ``others`` has rows of queries, sorted, and other right answers to them.
+        """
+        asked, answers = (np.ascontiguousarray(column, dtype=np.int64) for column in facts)
+        first, members = _group_rows(*others, np.arange(len(asked)))
+        step = self.table.step if hide else -1
+        return collect_examples(
+            *self._columns, _as_floats(first_weights), asked, answers, step, first, members, max_candidates or 0
+        )
+
+    def _read_hidden(self, entities: Ids, hidden: HiddenEdges | None) -> tuple[int, Ids]:
+        if hidden is None:
+            return -1, entities[:0]
+        assert np.array_equal(hidden.before, entities)
+        return hidden.step, np.ascontiguousarray(hidden.after, dtype=np.int64)
 
     @cached_property
-    def _reach(self) -> tuple[sparse.csr_array, Ids]:
-        """Where the bodies of ``ASKED`` rules hold: a row for each different body, and each rule's row."""
+    def _columns(self) -> tuple[GraphColumns, RuleColumns, int]:
+        return self.graph.columns, self._find_rule_columns(), _COUNTING[self.table.ways]
+
+    def _find_rule_columns(self) -> RuleColumns:
+        """Put the rules at the nodes of the trie of their paths."""
+        table = self.table
+        is_walked = (table.form != RuleForm.ASKED) & (table.form != RuleForm.EVERY)
+        used = np.unique(table.path_index[is_walked]).tolist()
+        prefixes = sorted(
+            {table.paths[index][:length] for index in used for length in range(len(table.paths[index]) + 1)}
+        )
+        prefixes = prefixes or [()]
+        node_of = {prefix: node for node, prefix in enumerate(prefixes)}
+        depth = np.array([len(prefix) for prefix in prefixes], dtype=np.int64)
+        past = np.full(len(prefixes), len(prefixes), dtype=np.int64)
+        open_nodes: list[int] = []
+        for node, length in enumerate(depth.tolist()):
+            while open_nodes and depth[open_nodes[-1]] >= length:
+                past[open_nodes.pop()] = node
+            open_nodes.append(node)
+        node_of_path = np.array([node_of.get(path, -1) for path in table.paths], dtype=np.int64)
+        rule_node = node_of_path[table.path_index]
+        closed = np.flatnonzero((table.form == RuleForm.CLOSED) | (table.form == RuleForm.APART))
+        closed = closed[np.argsort(rule_node[closed], kind="stable")]
+        answer = np.flatnonzero(table.form == RuleForm.ANSWER)
+        answer = answer[np.lexsort((table.end[answer], rule_node[answer]))]
+        asked = np.flatnonzero(table.form == RuleForm.ASKED)
+        asked = asked[np.lexsort((table.end[asked], table.path_index[asked], table.constant[asked]))]
+        nodes = np.arange(len(prefixes) + 1)
+        return RuleColumns(
+            np.array([prefix[-1] if prefix else -1 for prefix in prefixes], dtype=np.int64),
+            depth,
+            past,
+            np.searchsorted(rule_node[closed], nodes),
+            closed,
+            table.form[closed] == RuleForm.APART,
+            np.searchsorted(rule_node[answer], nodes),
+            table.end[answer].astype(np.int64),
+            answer,
+            np.flatnonzero(table.form == RuleForm.EVERY),
+            table.constant[asked].astype(np.int64),
+            asked,
+            *self._find_asked_bodies(asked),
+            table.constant.astype(np.int64),
+        )
+
+    def _find_asked_bodies(self, asked: Ids) -> tuple[Ids, Ids, Ids, Ids, Ids]:
+        """Return each rule's body, then where the bodies hold: bounds and entities, their single steps, their ends."""
         table, graph = self.table, self.graph
-        keys = table.path_index[self._asked] * (graph.entities + 1) + table.end[self._asked] + 1
+        keys = table.path_index[asked] * (graph.entities + 1) + table.end[asked] + 1
         bodies, body_of_rule = np.unique(keys, return_inverse=True)
-        blocks = []
         path_indices, ends = bodies // (graph.entities + 1), bodies % (graph.entities + 1) - 1
+        counts, members = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for path_index in np.unique(path_indices):
             path, path_ends = table.paths[path_index], ends[path_indices == path_index]
             named = path_ends[path_ends != ANY_ENTITY]
             if len(named) < len(path_ends):
                 everywhere = graph.walk(np.arange(graph.entities), path)
                 holds = np.flatnonzero(np.diff(everywhere.indptr))
-                pointers = np.array([0, len(holds)])
-                blocks.append(sparse.csr_array((np.ones(len(holds)), holds, pointers), shape=(1, graph.entities)))
+                counts.append(np.array([len(holds)]))
+                members.append(holds)
             if len(named):
-                blocks.append(graph.walk(named, mirror_path(path)))
-        return sparse.csr_array(sparse.vstack(blocks)), body_of_rule
+                reached = graph.walk(named, mirror_path(path))
+                counts.append(np.diff(reached.indptr))
+                members.append(reached.indices)
+        steps = np.array([path[0] if len(path) == 1 else -1 for path in table.paths] or [-1], dtype=np.int64)
+        return (
+            body_of_rule.astype(np.int64),
+            range_bounds(np.concatenate(counts)),
+            np.concatenate(members).astype(np.int64),
+            steps[path_indices],
+            ends,
+        )
 
-    def _fire_asked(self, entities: Ids, hidden: HiddenEdges | None, wanted: npt.NDArray[np.bool_] | None) -> Firings:
-        """Let the ``ASKED`` rules speak that are about the entities asked about."""
-        table = self.table
-        rows, chosen = match_sorted(entities, table.constant[self._asked])
-        if len(rows) == 0:
-            return rows, rows, rows, 1.0
-        reach, body_of_rule = self._reach
-        bodies = body_of_rule[chosen]
-        counts = np.diff(reach.indptr)[bodies]
-        candidates = reach.indices[expand_ranges(reach.indptr[bodies], counts)].astype(np.int64)
-        rows, rules = np.repeat(rows, counts), np.repeat(self._asked[chosen], counts)
-        if wanted is not None:
-            keep = np.flatnonzero(wanted[rows, candidates])
-            rows, candidates, rules = rows[keep], candidates[keep], rules[keep]
-        if hidden is None:
-            return rows, candidates, rules, 1.0
-        needs_hidden = np.zeros(len(rows), dtype=bool)  # a body of one step, p(Y, d) or p(Y, Z), may hold by it alone
-        for step, before, after in (
-            (hidden.step, hidden.before, hidden.after),
-            (invert_step(hidden.step), hidden.after, hidden.before),
-        ):
-            if (step,) in table.paths:
-                uses_edge = table.path_index[rules] == table.paths.index((step,))
-                uses_edge &= candidates == before[rows]
-                only_edge = (table.end[rules] == ANY_ENTITY) & (self.graph.degrees(step)[candidates] == 1)
-                needs_hidden |= uses_edge & (only_edge | (table.end[rules] == after[rows]))
-        keep = np.flatnonzero(~needs_hidden)
-        return rows[keep], candidates[keep], rules[keep], 1.0
+
+def _as_floats(weights: Floats) -> Floats:
+    return np.ascontiguousarray(weights, dtype=np.float64)
+
+
+def _group_rows(rows: Ids, members: Ids, order: Ids) -> tuple[Ids, Ids]:
+    """Return bounds and members of each row, the rows taken in an order; ``rows`` are sorted."""
+    first, past = np.searchsorted(rows, order), np.searchsorted(rows, order, side="right")
+    return range_bounds(past - first), np.asarray(members, dtype=np.int64)[expand_ranges(first, past - first)]

@@ -111,9 +111,9 @@ class RuleRanker:
                 row, candidate, rule, _ = evidence.firings(entities[rows])
                 np.maximum.at(scores[rows].reshape(-1), row * self.graph.entities + candidate, weights[rule])
             elif self.aggregation == "noisy-or":
-                scores[rows] = -np.expm1(-evidence.scores(entities[rows], -np.log1p(-np.minimum(weights, 1 - 1e-12))))
+                scores[rows] = -np.expm1(-evidence.scores(entities[rows], self._find_summands(step)))
             else:
-                scores[rows] = evidence.scores(entities[rows], weights)
+                scores[rows] = evidence.scores(entities[rows], self._find_summands(step))
         return scores
 
     def _score_in_order(self, step: int, entities: Ids) -> Scores:
@@ -149,6 +149,11 @@ class RuleRanker:
     @property
     def _block_size(self) -> int:
         return max(1, self.max_cells // max(1, self.graph.entities))
+
+    def _find_summands(self, step: int) -> Scores:
+        """Return what each rule adds to a sum that orders candidates as their scores do."""
+        weights = self.tables[step][1]
+        return -np.log1p(-np.minimum(weights, 1 - 1e-12)) if self.aggregation == "noisy-or" else weights
 
     def _find_evidence(self, step: int) -> Evidence:
         if self._latest is None or self._latest[0] != step:
@@ -187,6 +192,11 @@ class RuleRanker:
         self, step: int, relation: str, far: Domain, asked: Ids, answers: Ids, known_row: Ids, known: Ids
     ) -> tuple[Ids, Ids]:
         """Count rivals by the scores of all candidates."""
+        if step in self.tables and self.aggregation in ("weight", "noisy-or"):
+            weights = self._find_summands(step)
+            return self._find_evidence(step).count_rivals(
+                asked, weights, answers, (known_row, known), range(far.start, far.start + len(far))
+            )
         entities, row = np.unique(asked, return_inverse=True)
         scores = self.scores(relation, entities, inverse=bool(is_inverse(step)))
         candidates = scores[row, far.start : far.start + len(far)]

@@ -1,7 +1,7 @@
 """Rules to be weighed, found and counted on the facts of a relation: paths that join their ends, rules with constants.
 
-Walkers go from the ends of the facts along all relations at once, each on the graph without its own fact. A path has a
-code: a 1 and then its steps, as digits to the base of how many steps there are, so that shorter paths come first.
+Walkers go from the ends of the facts along all relations at once, each on the graph without its own fact. Paths are
+held by their codes, see `engine.joining_walks`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from itertools import pairwise
 import numpy as np
 
 from rulewright.checks import Whole, check_parameter
-from rulewright.data.index import Ids, expand_ranges, match_sorted
+from rulewright.data.index import Ids, expand_ranges
+from rulewright.engine.joining_walks import EMPTY_CODE, count_walks, find_joining_codes
 from rulewright.engine.walks import ANY_ENTITY, Evidence, Floats, Graph, HiddenEdges, RuleForm, RuleTable
 from rulewright.logic import Path, count_steps, invert_step
 
 LONGEST = 5
-EMPTY_CODE = 1
-"""The code of the empty path."""
 DOUBT = 5.0
 """Added to a body's count, so that few observations give little confidence."""
-MAX_WALKERS = 4_000_000
-"""How many partial walks are held at once; facts are taken in blocks that stay below."""
+MAX_JOINED = 20_000_000
+"""How many walks between the ends of all facts are looked at."""
+CONSIDERED = 20
+"""The confidence is counted of so many times the paths that are kept."""
 MAX_CELLS = 8_000_000
 """How many pairs of a fact and an entity are held at once where a table has all of them."""
 
@@ -70,12 +71,22 @@ class Walkers:
 
 
 def find_paths(
-    graph: Graph, hidden: HiddenEdges, *, max_length: int = 3, max_edges: int | None = None, seed: int = 0
+    graph: Graph,
+    hidden: HiddenEdges,
+    *,
+    max_length: int = 3,
+    max_edges: int | None = None,
+    min_support: int = 1,
+    min_confidence: float = 0.0,
+    max_paths: int | None = None,
+    seed: int = 0,
 ) -> FoundPaths:
     """Find the paths up to a length that join the ends of facts, given as the edges to be hidden from themselves.
 
-    Walks from both ends meet in the middle. Where ``max_edges`` is given, a walker takes at most so many of the edges
-    that leave an entity, drawn at random, so that hubs stay affordable; without it every path is found.
+    Walks from both ends meet in the middle. Where ``max_edges`` is given, a walker takes about so many of the edges
+    that leave an entity, drawn at random, so that hubs stay affordable; without it every path is found, unless more
+    than `MAX_JOINED` walks join the ends of all facts: then those with many take fewer edges. ``max_paths`` keeps the
+    paths with the most support × confidence, the best first, out of `CONSIDERED` times as many with the most support.
 
     >>> from rulewright.data import KnowledgeBase
     >>> facts = [("ann", "p", "bob"), ("bob", "p", "cid"), ("ann", "g", "cid")]
@@ -84,21 +95,45 @@ def find_paths(
     ((0, 0),)
     """
     check_parameter("max_length", max_length, Whole(1, LONGEST))
-    random = np.random.default_rng(seed)
+    n_steps, facts = count_steps(graph.relations), len(hidden.before)
+    codes, _, ways = find_joining_codes(
+        graph.columns,
+        n_steps,
+        hidden.step,
+        np.ascontiguousarray(hidden.before, dtype=np.int64),
+        np.ascontiguousarray(hidden.after, dtype=np.int64),
+        max_length,
+        2**62 if max_edges is None else max_edges,
+        max(1000, MAX_JOINED // max(facts, 1)),
+        seed,
+    )
+    order = np.argsort(codes, kind="stable")
+    codes, first = np.unique(codes[order], return_index=True)
+    support = np.diff(np.append(first, len(order)))
+    hits = np.add.reduceat(ways[order], first) if len(order) else ways
+    considered = np.flatnonzero(support >= min_support)
+    if max_paths is not None and len(considered) > CONSIDERED * max_paths:
+        most = np.argsort(-support[considered], kind="stable")[: CONSIDERED * max_paths]
+        considered = np.sort(considered[most])
+    codes, support, hits = codes[considered], support[considered], hits[considered]
+    confidence = hits / np.maximum(_count_all_walks(graph, hidden.before, codes), hits)
+    chosen = np.flatnonzero(confidence >= min_confidence)
+    if max_paths is not None:
+        chosen = chosen[np.argsort(-(support * confidence)[chosen], kind="stable")][:max_paths]
+    paths = tuple(read_code(code, n_steps) for code in codes[chosen].tolist())
+    return FoundPaths(paths, support[chosen], confidence[chosen])
+
+
+def _count_all_walks(graph: Graph, heads: Ids, codes: Ids) -> Floats:
+    """Count all walks of each path from the heads; codes are sorted, so shorter ones come first."""
     n_steps = count_steps(graph.relations)
-    joined: list[tuple[Ids, Floats, Floats]] = []
-    for rows in _split_facts(graph, hidden, max_length, max_edges):
-        part = hidden.part(rows)
-        ahead = spread_walkers(graph, part, part.before, (max_length + 1) // 2, max_edges, random)
-        back = spread_walkers(graph, part, part.after, max_length // 2, max_edges, random)
-        for length in range(1, max_length + 1):
-            joined.append(_join_halves(graph, ahead[(length + 1) // 2], back[length // 2], length))
-    codes, supports, ways = (np.concatenate(column) for column in zip(*joined, strict=True))
-    distinct, position = np.unique(codes, return_inverse=True)
-    support = np.bincount(position, supports, len(distinct)).astype(np.int64)
-    hit = np.bincount(position, ways, len(distinct))
-    paths = tuple(read_code(int(code), n_steps) for code in distinct)
-    return FoundPaths(paths, support, hit / np.maximum(_count_all_walks(graph, hidden.before, paths), hit))
+    counts = [np.zeros(0)]
+    starts = np.ascontiguousarray(heads, dtype=np.int64)
+    bounds = np.searchsorted(codes, [n_steps**length for length in range(LONGEST + 2)])
+    for length, (low, high) in enumerate(pairwise(bounds.tolist())):
+        if low < high:
+            counts.append(count_walks(graph.columns, n_steps, starts, codes[low:high], length))
+    return np.concatenate(counts)
 
 
 def count_paths(graph: Graph, hidden: HiddenEdges, paths: Sequence[Path]) -> FoundPaths:
@@ -120,23 +155,11 @@ def count_paths(graph: Graph, hidden: HiddenEdges, paths: Sequence[Path]) -> Fou
         _, _, rule, value = evidence.firings(part.before, part, wanted=wanted)
         support += np.bincount(rule, minlength=len(paths))
         hit += np.bincount(rule, 2**value - 1, len(paths))
-    walks = _count_all_walks(graph, hidden.before, tuple(paths))
+    codes = np.array([write_code(path, count_steps(graph.relations)) for path in paths], dtype=np.int64)
+    order = np.argsort(codes)
+    walks = np.zeros(len(codes))
+    walks[order] = _count_all_walks(graph, hidden.before, codes[order])
     return FoundPaths(tuple(paths), support, hit / np.maximum(np.maximum(walks, hit), 1))
-
-
-def _split_facts(graph: Graph, hidden: HiddenEdges, max_length: int, max_edges: int | None) -> list[slice]:
-    """Cut the facts into blocks whose partial walks fit."""
-    pointers, _, after = graph.leaving
-    out_degree = np.diff(pointers)
-    degree = out_degree if max_edges is None else np.minimum(out_degree, max_edges)
-    reach = np.ones(graph.entities)
-    starts = np.repeat(np.arange(graph.entities), out_degree)
-    for _ in range(1, (max_length + 1) // 2):
-        total = np.bincount(starts, reach[after] * degree[after], graph.entities)
-        reach = total * (degree / np.maximum(out_degree, 1)) / np.maximum(degree, 1)
-    cost = np.cumsum(degree[hidden.before] * np.maximum(reach[hidden.before], 1) + 1)
-    first_rows = np.unique((cost // MAX_WALKERS).astype(np.int64), return_index=True)[1]
-    return [slice(low, high) for low, high in pairwise([*first_rows.tolist(), len(cost)])]
 
 
 def spread_walkers(
@@ -172,28 +195,6 @@ def spread_walkers(
     return stages
 
 
-def _join_halves(graph: Graph, ahead: Walkers, back: Walkers, length: int) -> tuple[Ids, Floats, Floats]:
-    """Join walks from both ends where they meet: the code of each path, how many facts it joins, in how many ways."""
-    n_steps = count_steps(graph.relations)
-    meeting = back.fact * graph.entities + back.entity
-    order = np.argsort(meeting, kind="stable")
-    left, right = match_sorted(ahead.fact * graph.entities + ahead.entity, meeting[order])
-    right = order[right]
-    mirrored, rest = np.zeros_like(back.code), back.code
-    for _ in range(length // 2):
-        mirrored, rest = mirrored * n_steps + invert_step(rest % n_steps), rest // n_steps
-    code = ahead.code[left] * n_steps ** (length // 2) + mirrored[right]
-    fact, ways = ahead.fact[left], ahead.ways[left] * back.ways[right]
-    facts = int(fact.max(initial=0)) + 1
-    fits = code.max(initial=0) < 2**62 // facts
-    order = np.argsort(code * facts + fact, kind="stable") if fits else np.lexsort((fact, code))
-    code, fact, ways = code[order], fact[order], ways[order]
-    is_new_code = np.diff(code, prepend=-1) != 0
-    is_new_fact = is_new_code | (np.diff(fact, prepend=-1) != 0)
-    first = np.flatnonzero(is_new_code)
-    return code[first], np.add.reduceat(is_new_fact.astype(np.float64), first), np.add.reduceat(ways, first)
-
-
 def read_code(code: int, n_steps: int) -> Path:
     """Return the path of a code: its digits to the base ``n_steps`` after the first, which is 1.
 
@@ -207,23 +208,16 @@ def read_code(code: int, n_steps: int) -> Path:
     return path
 
 
-def _count_all_walks(graph: Graph, heads: Ids, paths: Sequence[Path]) -> Floats:
-    """Count all walks of each path from the heads: ``v_first · u_last``, where the path is cut in two.
+def write_code(path: Path, n_steps: int) -> int:
+    """Return the code of a path.
 
-    ``v = s A_1 … A_k`` says how many walks have come to each entity, ``u = A_k+1 … A_l 1`` how many lead on from it.
+    >>> read_code(write_code((3, 1), 4), 4)
+    (3, 1)
     """
-    arrived: dict[Path, Floats] = {(): np.bincount(heads, minlength=graph.entities).astype(np.float64)}
-    onward: dict[Path, Floats] = {(): np.ones(graph.entities)}
-    halves = [(path[: (len(path) + 1) // 2], path[(len(path) + 1) // 2 :]) for path in paths]
-    for first in dict.fromkeys(first for first, _ in halves):
-        for stop in range(1, len(first) + 1):
-            if first[:stop] not in arrived:
-                arrived[first[:stop]] = graph.adjacency(invert_step(first[stop - 1])) @ arrived[first[: stop - 1]]
-    for last in dict.fromkeys(last for _, last in halves):
-        for start in reversed(range(len(last))):
-            if last[start:] not in onward:
-                onward[last[start:]] = graph.adjacency(last[start]) @ onward[last[start + 1 :]]
-    return np.array([arrived[first] @ onward[last] for first, last in halves])
+    code = EMPTY_CODE
+    for step in path:
+        code = code * n_steps + step
+    return code
 
 
 def count_constant_rules(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse
 
-from rulewright.data.index import Ids, match_sorted, range_starts
+from rulewright.data.index import Ids, match_sorted
+from rulewright.engine.fused_walks import LOGISTIC, MARGIN, SOFTMAX, find_column_maxima, rank_loss
 from rulewright.engine.walks import ANY_ENTITY, Evidence, Floats, Graph, HiddenEdges, RuleForm, RuleTable
 from rulewright.learn.path_mixture.paths import (
     DOUBT,
-    MAX_CELLS,
     CountedRules,
     count_constant_rules,
     count_paths,
@@ -88,7 +88,6 @@ def learn_target(
             first_weights,
             hide=hide,
             max_candidates=mixture.candidates if is_large else None,
-            block=max(1, min(1000, MAX_CELLS // graph.entities)),
         )
 
     train, held_out = ask(sampler.draw(facts, mixture.queries, random), facts, hide=True), None
@@ -122,12 +121,22 @@ def _find_path_rules(
     if given is not None:
         found = count_paths(graph, hidden, tuple(dict.fromkeys(path for path in given if path not in own)))
         single = [path for path in found.paths if len(path) == 1]
+        fit = np.flatnonzero((found.support >= mixture.min_support) & (found.confidence >= mixture.min_confidence))
+        strength = (found.support * found.confidence)[fit]
+        best = fit[np.argsort(-strength, kind="stable")][: mixture.max_paths]
     else:
-        found = find_paths(graph, hidden, max_length=mixture.max_length, max_edges=mixture.max_edges, seed=mixture.seed)
+        found = find_paths(
+            graph,
+            hidden,
+            max_length=mixture.max_length,
+            max_edges=mixture.max_edges,
+            min_support=mixture.min_support,
+            min_confidence=mixture.min_confidence,
+            max_paths=mixture.max_paths,
+            seed=mixture.seed,
+        )
         single = [(step,) for step in np.unique(graph.steps).tolist()]
-    fit = np.flatnonzero((found.support >= mixture.min_support) & (found.confidence >= mixture.min_confidence))
-    strength = (found.support * found.confidence)[fit]
-    best = fit[np.argsort(-strength, kind="stable")][: mixture.max_paths]
+        best = np.arange(len(found.paths))
     paths = tuple(found.paths[row] for row in best)
     known = {*own, *paths}
     single = [path for path in single if path not in known]
@@ -164,7 +173,6 @@ def build_examples(
     *,
     hide: bool,
     max_candidates: int | None = None,
-    block: int = 64,
 ) -> RankingExamples:
     """Pose queries about facts, given as what is asked about and the answer; ``hide`` hides its fact from each.
 
@@ -180,44 +188,33 @@ def build_examples(
     others = truth[1][known]
     is_other = others != answer[other_row]
     other_row, others = other_row[is_other], others[is_other]
-    weighty = np.flatnonzero(first_weights)
-    guide = None if max_candidates is None else Evidence(evidence.graph, evidence.table.select(weighty))
-    tables, keys, spoken_for = [], [], np.zeros(count)
-    for low in range(0, count, block):
-        rows = slice(low, min(low + block, count))
-        asked, answers = entity[rows], answer[rows]
-        hidden = HiddenEdges(evidence.table.step, asked, answers) if hide else None
-        wanted = np.ones((len(asked), entities), dtype=bool)
-        in_block = (other_row >= rows.start) & (other_row < rows.stop)
-        left_out = other_row[in_block] - low, others[in_block]
-        if guide is not None and max_candidates is not None:
-            scores = guide.scores(asked, first_weights[weighty], hidden)
-            scores[left_out] = 0.0
-            spoken_for[rows] = (scores > 0).sum(axis=1)
-            wanted = find_highest(scores, max_candidates)
-        wanted[left_out] = False
-        wanted[np.arange(len(asked)), answers] = True
-        row, candidate, rule, truths = evidence.firings(asked, hidden, wanted=wanted)
-        column, value = _place_firings(counted, n_paths, row, candidate == answers[row], rule, truths, hide=hide)
-        key = row * entities + candidate
-        is_present = np.zeros(len(asked) * entities, dtype=bool)
-        is_present[key] = True
-        if guide is None:
-            spoken_for[rows] = is_present.reshape(-1, entities).sum(axis=1)
-        table_row, present = np.cumsum(is_present) - 1, np.flatnonzero(is_present)
-        table = sparse.csr_array((value, (table_row[key], column)), shape=(len(present), width))
-        table.sum_duplicates()
-        tables.append(table)
-        keys.append(present + low * entities)
-    every_key = np.concatenate(keys)
-    answer_key = np.arange(count) * entities + answer
-    position = np.minimum(np.searchsorted(every_key, answer_key), max(len(every_key) - 1, 0))
-    is_answered = every_key[position] == answer_key if len(every_key) else np.zeros(count, dtype=bool)
+    found = evidence.collect_examples(
+        facts, first_weights, (other_row, others), hide=hide, max_candidates=max_candidates
+    )
+    query = np.repeat(np.arange(count), np.diff(found.first_candidate))
+    n_firings = np.diff(found.first_firing)
+    is_answer = found.candidate == answer[query]
+    firing_row = np.repeat(query, n_firings)
+    column, value = _place_firings(
+        counted,
+        n_paths,
+        firing_row,
+        np.repeat(is_answer, n_firings),
+        found.rule.astype(np.int64),
+        found.value,
+        hide=hide,
+    )
+    first = found.first_firing.astype(np.int32)
+    features = sparse.csr_array((value, column.astype(np.int32), first), shape=(len(query), width))
+    if len(counted.support):  # rules with constants share columns
+        features.sum_duplicates()
+    positive = np.full(count, -1)
+    positive[query[is_answer]] = np.flatnonzero(is_answer)
     return RankingExamples(
-        sparse.csr_array(sparse.vstack(tables)),
-        np.searchsorted(every_key // entities, np.arange(count + 1)),
-        np.where(is_answered, position, -1),
-        np.maximum(entities - np.bincount(other_row, minlength=count) - spoken_for, 0),
+        features,
+        found.first_candidate,
+        positive,
+        np.maximum(entities - np.bincount(other_row, minlength=count) - found.spoken_for, 0),
     )
 
 
@@ -237,10 +234,10 @@ def _place_firings(
     where the rule would have too little support. For rules about the entity asked about, that fact counts for all
     candidates of the query if it is among the rule's successes.
     """
-    column, value = rule.copy(), truth.copy()
     firing = np.flatnonzero(rule >= n_paths)
     if len(firing) == 0:
-        return column, value
+        return rule, truth
+    column, value = rule.copy(), truth.copy()
     chosen = rule[firing] - n_paths
     confidence = counted.confidence[chosen]
     if hide:
@@ -266,69 +263,33 @@ def _place_constants(counted: CountedRules, chosen: Ids, confidence: Floats, n_p
     return column, -np.log1p(-np.minimum(confidence, 0.999))
 
 
-def find_highest(scores: Floats, count: int) -> npt.NDArray[np.bool_]:
-    """Tell which candidates are among the ``count`` highest of their query, and score above nothing."""
-    is_high: npt.NDArray[np.bool_] = scores > 0
-    row, candidate = np.nonzero(is_high)
-    value = scores[row, candidate]
-    order = np.lexsort((-value, row))
-    counts = np.bincount(row, minlength=len(scores))
-    crowded = np.flatnonzero(counts > count)
-    bound = np.zeros(len(scores))
-    bound[crowded] = value[order[range_starts(counts)[crowded] + count - 1]]
-    is_low = value < bound[row]
-    is_high[row[is_low], candidate[is_low]] = False
-    return is_high
+LOSSES: Mapping[str, int] = {"softmax": SOFTMAX, "logistic": LOGISTIC, "margin": MARGIN}
+"""Summed over the queries; silent candidates score 0.
+
+- ``softmax``: ``log(Σ_c exp s_c) − s_answer`` over all candidates;
+- ``logistic``: the mean of ``log(1 + exp(s_c − s_answer))`` over all candidates but the answer;
+- ``margin``: the mean of ``max(0, 1 − s_answer + s_c)``.
+"""
 
 
-def _softmax_loss(examples: RankingExamples, scores: Floats) -> tuple[float, Floats]:
-    """``Σ_queries log(Σ_c exp s_c) − s_answer`` over all candidates; silent ones score 0."""
-    count, start = len(examples.positive), examples.start[:-1]
-    full = np.diff(examples.start) > 0
-    top = np.zeros(count)
-    top[full] = np.maximum(np.maximum.reduceat(scores, start[full]), 0.0)
-    powers = np.exp(scores - top[examples.query])
-    total = np.bincount(examples.query, powers, count) + examples.silent * np.exp(-top)
-    answered = examples.positive >= 0
-    own = np.where(answered, scores[examples.positive], 0.0) if len(scores) else np.zeros(count)
-    slope = powers / total[examples.query]
-    slope[examples.positive[answered]] -= 1.0
-    return float((np.log(total) + top - own).sum()), slope
-
-
-def _logistic_loss(examples: RankingExamples, scores: Floats) -> tuple[float, Floats]:
-    """``Σ log(1 + exp(s_c − s_answer))`` over a query's candidates, each query weighing the same."""
-    return _pair_loss(examples, scores, lambda gap: (np.logaddexp(0.0, gap), 1 / (1 + np.exp(-np.clip(gap, -50, 50)))))
-
-
-def _margin_loss(examples: RankingExamples, scores: Floats) -> tuple[float, Floats]:
-    """``Σ max(0, 1 − s_answer + s_c)`` over a query's candidates, each query weighing the same."""
-    return _pair_loss(examples, scores, lambda gap: (np.maximum(0.0, 1.0 + gap), (gap > -1.0).astype(np.float64)))
-
-
-def _pair_loss(
-    examples: RankingExamples, scores: Floats, shape: Callable[[Floats], tuple[Floats, Floats]]
+def find_loss(
+    loss: Loss, examples: RankingExamples, weights: Floats, *, with_slopes: bool = True
 ) -> tuple[float, Floats]:
-    count = len(examples.positive)
-    answered = examples.positive >= 0
-    own = np.where(answered, scores[examples.positive], 0.0)
-    others = np.maximum(np.diff(examples.start) - answered + examples.silent, 1.0)
-    height, slope = shape(scores - own[examples.query])
-    height[examples.positive[answered]] = slope[examples.positive[answered]] = 0.0
-    silent_height, silent_slope = shape(-own)
-    height, slope = height / others[examples.query], slope / others[examples.query]
-    silent_share = examples.silent / others
-    back = np.bincount(examples.query, slope, count) + silent_slope * silent_share
-    slope[examples.positive[answered]] = -back[answered]
-    return float(height.sum() + (silent_height * silent_share).sum()), slope
-
-
-LOSSES: Mapping[str, Callable[[RankingExamples, Floats], tuple[float, Floats]]] = {
-    "softmax": _softmax_loss,
-    "logistic": _logistic_loss,
-    "margin": _margin_loss,
-}
-"""Each returns a loss, summed over the queries, and how it changes with each candidate's score."""
+    """Return the loss and how it changes with each weight."""
+    slopes = np.zeros(len(weights) if with_slopes else 0)
+    features = examples.features
+    height = rank_loss(
+        LOSSES[loss],
+        np.asarray(examples.start, dtype=np.int64),
+        np.asarray(features.indptr, dtype=np.int64),
+        np.asarray(features.indices, dtype=np.int32),
+        features.data,
+        np.asarray(examples.positive, dtype=np.int64),
+        np.asarray(examples.silent, dtype=np.float64),
+        np.ascontiguousarray(weights),
+        slopes,
+    )
+    return height, slopes
 
 
 def _fit_columns(
@@ -338,15 +299,15 @@ def _fit_columns(
     n_paths, width = len(paths), train.features.shape[1]
     if train.features.shape[0] == 0:  # no rule ever speaks
         return np.zeros(width), np.zeros(width), np.zeros(width)
-    fired = train.features.astype(bool).astype(np.float64)
-    support = np.asarray(fired[train.positive[train.positive >= 0]].sum(axis=0)).ravel()
-    body = np.asarray(fired.sum(axis=0)).ravel()
+    features = train.features
+    body = np.bincount(features.indices, minlength=width).astype(np.float64)
+    support = np.bincount(features[train.positive[train.positive >= 0]].indices, minlength=width).astype(np.float64)
     start = np.zeros(width)
     start[1:n_paths] = -mixture.prior * np.log1p(-support / (body + DOUBT))[1:n_paths]
     lower, upper = np.zeros(width), np.full(width, np.inf)
     lower[:n_paths] = [_LOWEST_WEIGHT if 0 < mixture.negated >= len(path) else 0.0 for path in paths]
     upper[0] = 0.0  # that X = Y may only speak against
-    scale = np.maximum(np.asarray(train.features.max(axis=0).todense()).ravel(), 1.0)
+    scale = find_column_maxima(np.asarray(features.indices, dtype=np.int32), features.data, np.ones(width))
     for examples in (train, held_out):
         if examples is not None:
             examples.features.data *= (1 / scale)[examples.features.indices]
@@ -382,22 +343,21 @@ def fit_weights(
     The objective is convex, ``loss + l1 Σ|w| + l2 Σ(w − w_start)²``, each weight within its bounds. Training stops
     early where the loss on ``valid`` has not fallen for ``patience`` steps; the best weights are returned.
     """
-    loss_of, by_column = LOSSES[loss], sparse.csr_array(train.features.T)
     sign = np.where(upper > 0, 1.0, -1.0)
     best, best_loss, waited = start, np.inf, 0
     if valid is not None:
-        best_loss = loss_of(valid, valid.features @ start)[0] / len(valid.positive)
+        best_loss = find_loss(loss, valid, start, with_slopes=False)[0] / len(valid.positive)
 
     def objective(weights: Floats) -> tuple[float, Floats]:
-        height, slope = loss_of(train, train.features @ weights)
+        height, slopes = find_loss(loss, train, weights)
         apart = weights - start
         height += l1 * float((sign * weights).sum()) + l2 * float(apart @ apart)
-        return height, by_column @ slope + l1 * sign + 2 * l2 * apart
+        return height, slopes + l1 * sign + 2 * l2 * apart
 
     def watch(weights: Floats) -> None:
         nonlocal best, best_loss, waited
         assert valid is not None
-        now = loss_of(valid, valid.features @ weights)[0] / len(valid.positive)
+        now = find_loss(loss, valid, weights, with_slopes=False)[0] / len(valid.positive)
         waited += 1
         if now < best_loss - 1e-6:
             best, best_loss, waited = weights.copy(), now, 0
