@@ -24,6 +24,7 @@ from rulewright.cli.console import (
     refuse_options,
     warn,
 )
+from rulewright.cli.learn import read_parameters
 from rulewright.errors import DataError
 
 if TYPE_CHECKING:
@@ -91,6 +92,15 @@ def evaluate_kbc(
     time: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Without rules: learn no longer than this.")
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Without rules: any other parameter of the learner, RuleMiner or PathMixture, such as --set "
+            "max_length=2; may be repeated.",
+        ),
+    ] = None,
     ties: Annotated[
         Literal["mean", "optimistic", "pessimistic"], typer.Option(help="The rank among candidates of equal score.")
     ] = "mean",
@@ -126,7 +136,7 @@ def evaluate_kbc(
         raise typer.BadParameter(f"{facts!r} is neither a file of facts nor a task; tasks are {tasks}")
     if rule_paths:
         _refuse_standard_input(facts)
-        refuse_options(context, "it is for learning, and rules are given", "learner", "best", "time")
+        refuse_options(context, "it is for learning, and rules are given", "learner", "best", "time", "set_")
     if best:
         refuse_options(context, "--best chooses the learner", "learner")
     if holdout is not None:
@@ -135,12 +145,10 @@ def evaluate_kbc(
     kb = read_facts_of(facts, from_format, columns, context=context)
     with progress("ranking") as report:
         tried: learn.Learner | None = None
-        if rule_set is None and (best or learner == "paths"):
-            tried = learn.PathMixture(seed=seed, progress=report)
-        elif rule_set is None:
-            tried = learn.RuleMiner(seed=seed, progress=report)
-        if tried is not None and time is not None:
-            tried.set_params(time_limit=time)
+        if rule_set is None:
+            chosen: type[learn.Learner] = learn.PathMixture if best or learner == "paths" else learn.RuleMiner
+            given = read_parameters(set_ or [], chosen, {"seed", "time_limit", "targets"})
+            tried = chosen(seed=seed, time_limit=time, progress=report, **given)
         result = learn.evaluate(
             rule_set if tried is None else tried,
             kb,
