@@ -166,12 +166,11 @@ class ProgressLog:
     ) -> None:
         self._show, self._clock = show, clock
         self._stage, self._told, self._shown = "", 0.0, clock()
-        self._first, self._latest = (
-            (0.0, 0),
-            (0, 0),
-        )  # time and count where the count that runs began; the last one, of all
+        self._first = (0.0, 0)  # time and count where the count that runs began
+        self._latest = (0, 0)  # the last count, and of how many
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        """Take note of how far the work has come, and tell it where it is time to."""
         now = self._clock()
         # A new stage may go on with the count of the one before, as where each relation is one
         if stage != self._stage and (total != self._latest[1] or done < self._latest[0] or not self._stage):
