@@ -168,3 +168,44 @@ def test_a_folder_says_what_is_learned_from(graph):
         "valid (4 facts) and test (4 facts): splits, not learned from; training is measured on valid",
     ]
     assert "from 76 facts" in learned.stdout
+
+
+RULES = "0.9 :: uncle(X, Z) :- parent(X, Y), brother(Y, Z).\n"
+
+
+def test_predictions_go_to_a_file(graph):
+    rules, place = graph / "some.rules", graph.parent / "ranks.tsv"
+    rules.write_text(RULES)
+    command = ["evaluate", "kbc", str(rules), str(graph)]
+    scored = CliRunner().invoke(app, [*command, "--predictions", str(place), "--top", "2"])
+    assert scored.exit_code == 0, scored.output
+    assert f"8 queries with their best answers, written to {place}" in " ".join(scored.stderr.split())
+    header, *rows = (line.split("\t") for line in place.read_text().splitlines())
+    assert header[:8] == ["relation", "direction", "asked", "answer", "rank", "higher", "equal", "score"]
+    assert header[8:] == ["top_1", "score_1", "top_2", "score_2"]
+    assert len(rows) == 8
+    assert rows[0] == ["uncle", "forward", "child20", "uncle20", "1", "0", "1", "0.9", "uncle20", "0.9", "", ""]
+    piped = CliRunner().invoke(app, [*command, "--predictions", "-", "--top", "2"])
+    assert piped.stdout == place.read_text()
+    for options, message in (
+        (["--top", "3"], "how many answers --predictions writes"),
+        (["--json", "--predictions", "-"], "name a file"),
+        (["--predictions", "ranks.txt"], "predictions are written as .tsv"),
+        (["--predictions", str(graph / "train.tsv")], "it is what is read"),
+        (["--predictions", str(place), "--database", str(graph / "a.duckdb")], "kept of facts in memory"),
+    ):
+        refused = CliRunner().invoke(app, [*command, *options])
+        assert refused.exit_code, options
+        assert message in " ".join(f"{refused.exception or ''} {refused.stderr}".split()), refused.output
+
+
+def test_figures_by_cardinality(graph):
+    (graph / "some.rules").write_text(RULES)
+    command = ["evaluate", "kbc", str(graph / "some.rules"), str(graph)]
+    shown = CliRunner().invoke(app, [*command, "--by-cardinality"])
+    assert shown.exit_code == 0, shown.output
+    assert "cardinality" in shown.stdout and "1-1" in shown.stdout and "n-n" not in shown.stdout
+    figures = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["by_cardinality"]
+    assert figures["1-1"]["relations"] == 1 and figures["1-1"]["questions"] == 8
+    stored = CliRunner().invoke(app, [*command, "--json", "--database", str(graph / "a.duckdb")])
+    assert json.loads(stored.stdout)["by_cardinality"] == figures

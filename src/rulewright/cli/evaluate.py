@@ -16,6 +16,7 @@ from rulewright.cli.console import (
     FactFormat,
     MemoryLimitText,
     TableFolder,
+    check_output,
     print_json,
     print_line,
     print_table,
@@ -118,7 +119,23 @@ def evaluate_kbc(
     database: DatabaseFile = None,
     folder: TableFolder = None,
     memory_limit: MemoryLimitText = None,
+    predictions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a row for each query here: its answer, the rank of that, and the best answers (.tsv, .csv, "
+            ".jsonl, or -).",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="--predictions: how many of the best answers.")] = 10,
     by_relation: _ByRelation = False,
+    by_cardinality: Annotated[
+        bool,
+        typer.Option(
+            "--by-cardinality",
+            help="Show the figures of relations whose heads have one tail or several, and tails one head or several.",
+        ),
+    ] = False,
     json: _Json = False,
 ) -> None:
     """Ask for facts that rules have not seen and rank the answers: filtered MRR and Hits.
@@ -126,6 +143,7 @@ def evaluate_kbc(
     Example: rulewright evaluate kbc graph.tsv --holdout 0.1 (kbc may be left out)
     """
     from rulewright import learn
+    from rulewright.evaluate.ranking import check_prediction_file
     from rulewright.io import read_rules
 
     if len(paths) > 2:
@@ -141,6 +159,13 @@ def evaluate_kbc(
         refuse_options(context, "--best chooses the learner", "learner")
     if holdout is not None:
         refuse_options(context, "--holdout asks for facts of no split", "split")
+    if predictions is None:
+        refuse_options(context, "it says how many answers --predictions writes", "top")
+    else:
+        check_prediction_file(predictions)
+        check_output(predictions, paths)
+        if json and predictions == "-":
+            raise typer.BadParameter("--json and --predictions - both write to standard output; name a file")
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
     kb = read_facts_of(facts, from_format, columns, context=context)
     with progress("ranking") as report:
@@ -157,11 +182,17 @@ def evaluate_kbc(
             predicates=predicate,
             aggregation=aggregation,
             ties=ties,
+            top=0 if predictions is None else top,
             seed=seed,
             progress=report,
         )
     if result.note:
         warn(result.note)
+    if predictions is not None:
+        result.scores.write_predictions(predictions)
+        if predictions == "-":
+            return
+        warn(f"{len(result.scores):,} queries with their best answers, written to {predictions}")
     if json:
         rules = rule_paths[0] if rule_paths else None
         print_json({"task": "kbc", "rule_file": rules, "gold": facts, "split": split, **result.as_dict()})
@@ -176,6 +207,20 @@ def evaluate_kbc(
     print_line()
     if by_relation or predicate:
         print_table(("relation", *columns_shown), result.rows())
+        print_line()
+    if by_cardinality:
+        print_table(
+            ("cardinality", "relations", *columns_shown, "MRR r(h, ?)", "MRR r(?, t)"),
+            [
+                (
+                    name,
+                    len(set(part.relation.tolist())),
+                    *(len(part), part.mrr, part.hits(1), part.hits(3), part.hits(10)),
+                    *(part.part(~part.inverse).mrr, part.part(part.inverse).mrr),
+                )
+                for name, part in scores.by_cardinality().items()
+            ],
+        )
         print_line()
     print_line(
         f"{len(result.rules):,} rules ({result.aggregation}) on {result.facts:,} facts; asked: {result.queries_of}. "
