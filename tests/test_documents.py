@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,34 @@ def test_commands_in_the_readme_exist():
         assert command in commands
         if command == "data":
             assert sub in commands["data"].commands
+
+
+@pytest.mark.slow
+def test_commands_that_complete_a_graph_run(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from rulewright.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graph").mkdir()
+    rows = {name: list[str]() for name in ("train", "valid", "test", "facts")}
+    for n in range(24):
+        rows["facts"] += [f"child{n}\tparent\tfather{n}\n", f"father{n}\tbrother\tuncle{n}\n"]
+        rows["train" if n < 16 else "valid" if n < 20 else "test"].append(f"child{n}\tuncle\tuncle{n}\n")
+    for name, lines in rows.items():
+        (tmp_path / "graph" / f"{name}.tsv").write_text("".join(lines))
+    section = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8").partition("## Completing a graph")[2]
+    commands = BLOCK.findall(section)[0][1].splitlines()
+    assert len(commands) == 6
+    for command in commands:
+        done = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert done.exit_code == 0, (command, done.output, done.exception)
+        assert "graph: train.tsv and facts.tsv together are the main facts" in done.stderr
+    header, *ranks = (tmp_path / "ranks.tsv").read_text().splitlines()
+    documented = re.findall(r"^\| ([\w, ]+?)(?:, …)? \|", section.partition("| column |")[2], re.MULTILINE)
+    named = [name for cell in documented for name in cell.split(", ")]
+    assert header.split("\t")[: len(named)] == named and len(ranks) == 8
+    assert (tmp_path / "new.tsv").exists()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "results").glob("*.json")), ids=lambda path: path.name)

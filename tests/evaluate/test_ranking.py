@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +12,15 @@ from hypothesis import strategies as st
 from rulewright import KnowledgeBase
 from rulewright.errors import DataError
 from rulewright.evaluate.classification import average_precision
-from rulewright.evaluate.ranking import count_rivals, evaluate_ranking, hits, reciprocal_ranks
+from rulewright.evaluate.ranking import (
+    count_rivals,
+    evaluate_ranking,
+    expect_ranks,
+    find_cardinalities,
+    hits,
+    pick_top,
+    reciprocal_ranks,
+)
 
 
 def plain_places(scores, answer, others):
@@ -44,6 +54,9 @@ def test_rivals_and_figures_are_those_of_a_plain_count(question):
     assert reciprocal_ranks(higher, equal)[0] == pytest.approx(mean, abs=1e-12)
     assert reciprocal_ranks(higher, equal, "optimistic")[0] == 1 / ranks[0]
     assert reciprocal_ranks(higher, equal, "pessimistic")[0] == 1 / ranks[-1]
+    assert expect_ranks(higher, equal)[0] == sum(ranks) / len(ranks)
+    assert expect_ranks(higher, equal, "optimistic")[0] == ranks[0]
+    assert expect_ranks(higher, equal, "pessimistic")[0] == ranks[-1]
     for k in (1, 3, 10):
         assert hits(higher, equal, k)[0] == pytest.approx(sum(rank <= k for rank in ranks) / len(ranks))
         assert hits(higher, equal, k, "optimistic")[0] == (ranks[0] <= k)
@@ -98,6 +111,109 @@ def test_evaluation_is_that_of_nested_loops(drawn, seed, memory):
     assert found.auc_pr == pytest.approx(average_precision(pooled, truth))
     parts = found.by_relation()
     assert sum(len(part) * part.mrr for part in parts.values()) == pytest.approx(len(found) * found.mrr)
+
+
+@settings(max_examples=60, deadline=None)
+@given(facts, st.integers(0, 99), st.sampled_from([1, 2**20]), st.integers(1, 8))
+def test_kept_queries_are_those_of_nested_loops(drawn, seed, memory, top):
+    whole = KnowledgeBase.from_triples([(f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(drawn)])
+    train, test = whole.hold_out(0.4, seed=seed)
+    if test.n_facts == 0:
+        return
+    kb = train.with_splits({"test": test})
+    scorer = Table(kb, seed)
+    found = evaluate_ranking(scorer, kb, memory_limit=memory, top=top)
+    plain = evaluate_ranking(scorer, kb, memory_limit=memory)
+    assert (found.higher == plain.higher).all() and (found.equal == plain.equal).all()
+    labels = kb.domains["entity"].labels
+    expected = []
+    for name in whole.predicates:
+        true = list(zip(*(column.tolist() for column in whole.columns(name)), strict=True))
+        for h, t in zip(*(column.tolist() for column in test.columns(name)), strict=True):
+            for inverse, query, answer in ((False, h, t), (True, t, h)):
+                others = {(a if inverse else b) for a, b in true if (b if inverse else a) == query} - {answer}
+                row = scorer.table[name, inverse][query]
+                ranks = plain_places(row, answer, others)
+                candidates = [candidate for candidate in range(len(row)) if candidate not in others]
+                best = sorted(candidates, key=lambda candidate: (-row[candidate], candidate))[:top]
+                expected.append(
+                    {
+                        "relation": name,
+                        "direction": "backward" if inverse else "forward",
+                        "asked": labels[query],
+                        "answer": labels[answer],
+                        "rank": sum(ranks) / len(ranks),
+                        "higher": ranks[0] - 1,
+                        "equal": len(ranks),
+                        "score": row[answer],
+                        "top": [(labels[candidate], row[candidate]) for candidate in best if row[candidate] > 0],
+                    }
+                )
+
+    def place(row):
+        return row["relation"], row["direction"], row["asked"], row["answer"]
+
+    assert sorted(found.rows(), key=place) == sorted(expected, key=place)
+    is_filled = found.queries.top >= 0
+    assert (is_filled == ~np.isnan(found.queries.top_scores)).all() and found.queries.top.shape[1] == top
+
+
+@given(st.integers(0, 5), st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**6))
+def test_the_best_of_every_row_are_those_of_a_sort(rows, width, count, seed):
+    scores = np.random.default_rng(seed).integers(-1, 3, (rows, width)).astype(float)
+    scores[scores < 0] = -np.inf
+    expected = [sorted(range(width), key=lambda column: (-row[column], column))[:count] for row in scores]
+    assert pick_top(scores, count).tolist() == expected
+
+
+def test_predictions_are_written(tmp_path):
+    kb = KnowledgeBase.from_triples([("a,1", "r", "b"), ("b", "r", "é"), ("é", "r", "b")])
+    found = evaluate_ranking(Table(kb, 0), kb, kb, top=2)
+    for name in ("ranks.tsv", "ranks.csv", "ranks.jsonl", "ranks.csv.gz"):
+        found.write_predictions(tmp_path / name)
+    rows = list(found.rows())
+    read = [json.loads(line) for line in (tmp_path / "ranks.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [[(best["entity"], best["score"]) for best in row.pop("top")] for row in read] == [
+        row["top"] for row in rows
+    ]
+    assert read == [{name: value for name, value in row.items() if name != "top"} for row in rows]
+    for name, delimiter in (("ranks.tsv", "\t"), ("ranks.csv", ",")):
+        table = list(csv.DictReader((tmp_path / name).read_text(encoding="utf-8").splitlines(), delimiter=delimiter))
+        assert [(line["asked"], float(line["rank"]), int(line["higher"])) for line in table] == [
+            (row["asked"], row["rank"], row["higher"]) for row in rows
+        ]
+        assert [line["top_1"] for line in table] == [row["top"][0][0] if row["top"] else "" for row in rows]
+        assert set(table[0]) >= {"relation", "direction", "answer", "equal", "score", "score_1", "top_2", "score_2"}
+    with pytest.raises(DataError, match=r"predictions are written as \.tsv, \.csv or \.jsonl"):
+        found.write_predictions(tmp_path / "ranks.txt")
+    with pytest.raises(DataError, match="was not kept"):
+        next(evaluate_ranking(Table(kb, 0), kb, kb).rows())
+    tabbed = KnowledgeBase.from_triples([("a\tb", "r", "c")])
+    with pytest.raises(DataError, match=r"cannot stand in a TSV file; write a \.csv"):
+        evaluate_ranking(Table(tabbed, 0), tabbed, tabbed, top=1).write_predictions(tmp_path / "other.tsv")
+    assert not (tmp_path / "other.tsv").exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(facts, st.integers(0, 99))
+def test_cardinalities_are_those_of_plain_means(drawn, seed):
+    kb = KnowledgeBase.from_triples([(f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(drawn)])
+    expected = []
+    for name in kb.predicates:
+        tails, heads = {}, {}
+        for head, tail in kb.tuples(name):
+            tails.setdefault(head, set()).add(tail)
+            heads.setdefault(tail, set()).add(head)
+        per_head, per_tail = (Fraction(sum(map(len, sets.values())), len(sets)) for sets in (tails, heads))
+        limit = Fraction(3, 2)
+        expected.append(f"{'n' if per_tail >= limit else 1}-{'n' if per_head >= limit else 1}")
+    assert find_cardinalities(kb) == tuple(expected)
+    found = evaluate_ranking(Table(kb, seed), kb, kb)
+    parts = found.by_cardinality()
+    assert sum(map(len, parts.values())) == len(found)
+    for word, part in parts.items():
+        assert {expected[index] for index in part.relation.tolist()} == {word}
+        assert found.as_dict()["by_cardinality"][word]["mrr"] == part.mrr
 
 
 def test_unseen_entities_are_counted_and_ranked():

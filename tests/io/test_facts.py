@@ -322,7 +322,7 @@ def test_a_folder_with_a_file_for_each_split(tmp_path):
     assert kb.split("test").tuples("likes") == [("bob", "cid")]
     assert kb.split("test").tuples("tall", truth=False) == [("bob",)]
     assert kb.split("extra").tuples("likes") == [("bob", "ann")]
-    assert kb.notes == (f"{tmp_path.name}: not read: notes.txt",)
+    assert kb.notes == (f"{tmp_path.name}: left out: notes.txt (no triples in its first lines)",)
     (tmp_path / "test.facts").write_text("likes(bob, 3).")
     with pytest.raises(ParseError, match=r"test\.facts:1"):
         read_facts(tmp_path)

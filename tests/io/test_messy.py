@@ -123,7 +123,7 @@ def test_a_folder_names_what_it_leaves_out(tmp_path):
     assert facts_of(kb.split("test")) == {messy_files.FAMILY[2]}
     assert list(kb.notes) == [
         f"{tmp_path.name}: train.tsv and facts.tsv together are the main facts",
-        f"{tmp_path.name}: not read: README.md, entities.dict",
+        f"{tmp_path.name}: left out: README.md (a document); entities.dict (no ending of facts)",
     ]
 
 

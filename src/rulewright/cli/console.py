@@ -83,6 +83,7 @@ MemoryLimitText = Annotated[
 ]
 _LOGGER = logging.getLogger("rulewright.cli")
 _TELL_EVERY = 10.0
+_SHOW_EVERY = 15.0  # seconds between two lines where no bar can move
 _PIPE_WIDTH = 160  # a pipe has no width of its own; tables should not be squeezed into a terminal's 80
 
 Row = Sequence[object]
@@ -132,32 +133,73 @@ def _cell(value: object) -> str:
 
 @contextmanager
 def progress(title: str = "") -> Iterator[Progress]:
-    """Show a bar with the stage and an estimate of the time left while work goes on; nothing where no one watches.
+    """Show a bar with the stage and an estimate of the time left while work goes on.
 
-    Yields the callback to be handed on; ``title`` stands there until it is called.
+    In a pipe a line says the same now and then, and nothing of work that is soon done. Yields the callback to be handed
+    on; ``title`` stands there until it is called.
     """
     if not sys.stderr.isatty():
-        yield _ProgressLog()
+        yield ProgressLog(show=_print_progress)
         return
     with _make_bar() as bar:
         yield _report_to(bar, title)
 
 
-class _ProgressLog:
-    """Logs every new stage of the work, and every few seconds how far it has come."""
+def _print_progress(text: str) -> None:
+    Console(stderr=True, highlight=False).print(escape(text), soft_wrap=True)
 
-    def __init__(self) -> None:
-        self._stage, self._told, self._began = "", 0.0, 0.0
+
+class ProgressLog:
+    """Logs every new stage of the work and every few seconds how far it has come; ``show`` is given it less often.
+
+    >>> seconds = iter([0, 20, 35, 40, 50])
+    >>> report = ProgressLog(show=print, clock=lambda: next(seconds))
+    >>> for done in range(4):
+    ...     report("learning likes", done, 4)
+    learning likes: 0 of 4
+    learning likes: 1 of 4, about 45 s left
+    learning likes: 3 of 4, about 10 s left
+    """
+
+    def __init__(
+        self, *, show: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._show, self._clock = show, clock
+        self._stage, self._told, self._shown = "", 0.0, clock()
+        self._first = (0.0, 0)  # time and count where the count that runs began
+        self._latest = (0, 0)  # the last count, and of how many
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        now = time.monotonic()
+        """Take note of how far the work has come, and tell it where it is time to."""
+        now = self._clock()
+        # A new stage may go on with the count of the one before, as where each relation is one
+        if stage != self._stage and (total != self._latest[1] or done < self._latest[0] or not self._stage):
+            self._first = (now, done)
         if stage != self._stage:
-            self._stage, self._told, self._began = stage, 0.0, now
-        if now - self._told > _TELL_EVERY:
-            self._told = now
-            left = (now - self._began) / done * (total - done) if done else 0.0
-            estimate = f", about {left / 60:.0f} min left" if left > 90 else ""
-            _LOGGER.info("%s: %s of %s%s", stage, f"{done:,}", f"{total:,}", estimate)
+            self._stage, self._told = stage, 0.0
+        self._latest = (done, total)
+        is_shown = self._show is not None and now - self._shown >= _SHOW_EVERY
+        if not is_shown and now - self._told <= _TELL_EVERY:
+            return
+        self._told = now
+        began, first = self._first
+        left = (now - began) / (done - first) * (total - done) if first < done < total else 0.0
+        text = f"{stage}: {done:,} of {total:,}" + (f", about {_format_duration(left)} left" if left else "")
+        if is_shown and self._show is not None:
+            self._shown = now
+            self._show(text)
+        _LOGGER.info(text, extra={"is_shown": True} if is_shown else None)
+
+
+def _format_duration(seconds: float) -> str:
+    """Write a time as roughly as it is known.
+
+    >>> [_format_duration(seconds) for seconds in (7.2, 200, 9000)]
+    ['7 s', '3 min', '2.5 h']
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _make_bar() -> RichProgress:
@@ -169,7 +211,7 @@ def _make_bar() -> RichProgress:
 
 
 def _report_to(bar: RichProgress, title: str) -> Progress:
-    task, log = bar.add_task(escape(title), total=None), _ProgressLog()
+    task, log = bar.add_task(escape(title), total=None), ProgressLog()
 
     def report(stage: str, done: int, total: int) -> None:
         log(stage, done, total)
@@ -180,12 +222,12 @@ def _report_to(bar: RichProgress, title: str) -> Progress:
 
 @contextmanager
 def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Progress, Callable[[Sequence[Rule]], None]]]:
-    """Show a bar and below it the best rules so far while a learner works; nothing where no one watches.
+    """Show a bar and below it the best rules so far while a learner works; in a pipe a line now and then.
 
     Yields ``report(stage, done, total)`` and ``show(rules)``, which takes rules as they come.
     """
     if not sys.stderr.isatty():
-        yield _ProgressLog(), lambda rules: None
+        yield ProgressLog(show=_print_progress), lambda rules: None
         return
     from rich.console import Group
     from rich.live import Live

@@ -16,6 +16,7 @@ from rulewright.cli.console import (
     FactFormat,
     MemoryLimitText,
     TableFolder,
+    check_output,
     print_json,
     print_line,
     print_table,
@@ -24,6 +25,7 @@ from rulewright.cli.console import (
     refuse_options,
     warn,
 )
+from rulewright.cli.learn import read_parameters
 from rulewright.errors import DataError
 
 if TYPE_CHECKING:
@@ -91,6 +93,15 @@ def evaluate_kbc(
     time: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Without rules: learn no longer than this.")
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Without rules: any other parameter of the learner, RuleMiner or PathMixture, such as --set "
+            "max_length=2; may be repeated.",
+        ),
+    ] = None,
     ties: Annotated[
         Literal["mean", "optimistic", "pessimistic"], typer.Option(help="The rank among candidates of equal score.")
     ] = "mean",
@@ -108,7 +119,23 @@ def evaluate_kbc(
     database: DatabaseFile = None,
     folder: TableFolder = None,
     memory_limit: MemoryLimitText = None,
+    predictions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a row for each query here: its answer, the rank of that, and the best answers (.tsv, .csv, "
+            ".jsonl, or -).",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="--predictions: how many of the best answers.")] = 10,
     by_relation: _ByRelation = False,
+    by_cardinality: Annotated[
+        bool,
+        typer.Option(
+            "--by-cardinality",
+            help="Show the figures of relations whose heads have one tail or several, and tails one head or several.",
+        ),
+    ] = False,
     json: _Json = False,
 ) -> None:
     """Ask for facts that rules have not seen and rank the answers: filtered MRR and Hits.
@@ -116,6 +143,7 @@ def evaluate_kbc(
     Example: rulewright evaluate kbc graph.tsv --holdout 0.1 (kbc may be left out)
     """
     from rulewright import learn
+    from rulewright.evaluate.ranking import check_prediction_file
     from rulewright.io import read_rules
 
     if len(paths) > 2:
@@ -126,21 +154,26 @@ def evaluate_kbc(
         raise typer.BadParameter(f"{facts!r} is neither a file of facts nor a task; tasks are {tasks}")
     if rule_paths:
         _refuse_standard_input(facts)
-        refuse_options(context, "it is for learning, and rules are given", "learner", "best", "time")
+        refuse_options(context, "it is for learning, and rules are given", "learner", "best", "time", "set_")
     if best:
         refuse_options(context, "--best chooses the learner", "learner")
     if holdout is not None:
         refuse_options(context, "--holdout asks for facts of no split", "split")
+    if predictions is None:
+        refuse_options(context, "it says how many answers --predictions writes", "top")
+    else:
+        check_prediction_file(predictions)
+        check_output(predictions, paths)
+        if json and predictions == "-":
+            raise typer.BadParameter("--json and --predictions - both write to standard output; name a file")
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
     kb = read_facts_of(facts, from_format, columns, context=context)
     with progress("ranking") as report:
         tried: learn.Learner | None = None
-        if rule_set is None and (best or learner == "paths"):
-            tried = learn.PathMixture(seed=seed, progress=report)
-        elif rule_set is None:
-            tried = learn.RuleMiner(seed=seed, progress=report)
-        if tried is not None and time is not None:
-            tried.set_params(time_limit=time)
+        if rule_set is None:
+            chosen: type[learn.Learner] = learn.PathMixture if best or learner == "paths" else learn.RuleMiner
+            given = read_parameters(set_ or [], chosen, {"seed", "time_limit", "targets"})
+            tried = chosen(seed=seed, time_limit=time, progress=report, **given)
         result = learn.evaluate(
             rule_set if tried is None else tried,
             kb,
@@ -149,11 +182,17 @@ def evaluate_kbc(
             predicates=predicate,
             aggregation=aggregation,
             ties=ties,
+            top=0 if predictions is None else top,
             seed=seed,
             progress=report,
         )
     if result.note:
         warn(result.note)
+    if predictions is not None:
+        result.scores.write_predictions(predictions)
+        if predictions == "-":
+            return
+        warn(f"{len(result.scores):,} queries with their best answers, written to {predictions}")
     if json:
         rules = rule_paths[0] if rule_paths else None
         print_json({"task": "kbc", "rule_file": rules, "gold": facts, "split": split, **result.as_dict()})
@@ -168,6 +207,20 @@ def evaluate_kbc(
     print_line()
     if by_relation or predicate:
         print_table(("relation", *columns_shown), result.rows())
+        print_line()
+    if by_cardinality:
+        print_table(
+            ("cardinality", "relations", *columns_shown, "MRR r(h, ?)", "MRR r(?, t)"),
+            [
+                (
+                    name,
+                    len(set(part.relation.tolist())),
+                    *(len(part), part.mrr, part.hits(1), part.hits(3), part.hits(10)),
+                    *(part.part(~part.inverse).mrr, part.part(part.inverse).mrr),
+                )
+                for name, part in scores.by_cardinality().items()
+            ],
+        )
         print_line()
     print_line(
         f"{len(result.rules):,} rules ({result.aggregation}) on {result.facts:,} facts; asked: {result.queries_of}. "

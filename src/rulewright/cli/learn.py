@@ -27,6 +27,7 @@ from rulewright.cli.console import (
 from rulewright.errors import DataError, unknown_name
 
 if TYPE_CHECKING:
+    from rulewright.data import KnowledgeBase
     from rulewright.learn import Learner
 
 _LEARNERS_OF = {
@@ -53,21 +54,33 @@ _LEARNERS_OF = {
     "engine": ("mine",),
     "database": ("mine",),
     "memory_limit": ("mine", "lnn"),
-    "set_": ("nlil",),
+    "processes": ("paths", "lnn", "nlil"),
+    "set_": ("paths", "nlil"),
 }
 """Which learners use an option that not all of them do."""
 
+_OWN_OPTIONS = {
+    *("max_length", "min_confidence", "min_precision", "min_support", "constants", "queries"),
+    *("targets", "folder", "time_limit", "seed", "processes"),
+}
+"""The parameters of learners that have an option, by which they are given."""
 
-def _read_parameters(texts: Sequence[str], made: type[Learner], taken: Collection[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE``: whole and other numbers, true, false and none, or else text."""
-    known = made._get_param_names()
+
+def read_parameters(texts: Sequence[str], made: type[Learner], taken: Collection[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE``: whole and other numbers, true, false and none, or else text.
+
+    >>> from rulewright.learn import PathMixture
+    >>> read_parameters(["l2=0.5", "max-edges=none", "loss=margin"], PathMixture, {"seed"})
+    {'l2': 0.5, 'max_edges': None, 'loss': 'margin'}
+    """
+    known = [name for name in made._get_param_names() if name in made._parameter_rules]
     words = {"true": True, "false": False, "none": None}
     parameters: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise DataError(f"--set takes NAME=VALUE, such as epochs=0, got {text!r}")
+            raise DataError(f"--set takes NAME=VALUE, such as seed=1, got {text!r}")
         if name not in known:
             raise unknown_name("parameter", name, known)
         if name in parameters or name in taken:
@@ -77,6 +90,19 @@ def _read_parameters(texts: Sequence[str], made: type[Learner], taken: Collectio
         except JSONDecodeError:
             parameters[name] = value
     return parameters
+
+
+def _list_learners(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + (" and " if names[:-1] else "") + names[-1]
+
+
+def _tell_splits(kb: KnowledgeBase, learner: str) -> None:
+    """Say which facts are not learned from."""
+    if kb.splits:
+        counts = " and ".join(f"{name} ({part.n_facts:,} facts)" for name, part in kb.splits.items())
+        text = f"{counts}: {'splits' if len(kb.splits) > 1 else 'a split'}, not learned from"
+        is_measured = learner in ("paths", "lnn") and "valid" in kb.splits
+        warn(f"{text}; training is measured on valid" if is_measured else text)
 
 
 def learn(
@@ -147,10 +173,13 @@ def learn(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="nlil: any other parameter of NLILLearner, such as --set epochs=0 or --set negation=true; may be "
-            "repeated.",
+            help="paths, nlil: any other parameter of PathMixture or NLILLearner, such as --set l2=0.5 or "
+            "--set negation=true; may be repeated.",
         ),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="paths, lnn, nlil: how many processes learn at a time, to the same result.")
+    ] = 1,
     folder: Annotated[
         str | None,
         typer.Option(help="Keep what is learned here, or Spark's tables; the same call goes on where it stopped."),
@@ -186,13 +215,14 @@ def learn(
         learner = "paths"
     for option, used_by in _LEARNERS_OF.items():
         if learner not in used_by:
-            refuse_options(context, f"it is for --learner {' and '.join(used_by)}; {learner} would ignore it", option)
+            refuse_options(context, f"it is for --learner {_list_learners(used_by)}; {learner} would ignore it", option)
     if json or output is not None:
         refuse_options(context, "only the table that is printed without --json and -o has a limit", "limit")
     check_output(output, (facts, templates), "rules")
     if learner == "mine" and engine in (None, "duckdb"):
         refuse_options(context, "mining keeps tables in a folder for --engine, Spark; DuckDB in a --database", "folder")
     kb = read_facts_of(facts, from_format, columns, context=context)
+    _tell_splits(kb, learner)
     limits = {"max_length": max_length, "min_confidence": min_confidence, "min_support": min_support}
     given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     if learner == "mine":
@@ -225,16 +255,18 @@ def learn(
     else:
         with progress("learning") as report:
             common: dict[str, Any] = {"targets": target, "folder": folder, "time_limit": time, "seed": seed}
-            common["progress"] = report
+            common |= {"processes": processes, "progress": report}
             made: learners.Learner
             if learner == "paths":
-                made = learners.PathMixture(**given, **common, constants=constants, queries=queries)
+                given |= {"constants": constants, "queries": queries}
+                given |= read_parameters(set_ or [], learners.PathMixture, _OWN_OPTIONS)
+                made = learners.PathMixture(**given, **common)
             elif learner == "lnn":
                 made = learners.LNNLearner(read_rules(str(templates)), **common, memory_limit=memory_limit)
             else:
                 if min_confidence is not None:
                     given["min_precision"] = given.pop("min_confidence")
-                given |= _read_parameters(set_ or [], learners.NLILLearner, {*given, *common})
+                given |= read_parameters(set_ or [], learners.NLILLearner, _OWN_OPTIONS)
                 made = learners.NLILLearner(**given, **common)
             rules = made.fit(kb).rules_
         if made.note_:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rulewright.errors import DataError, FileError, ParseError
 from rulewright.io.columns import FACT_ROLES, choose_columns, describe_columns, is_by_name, read_header
 from rulewright.io.delimited import find_delimiter, open_sheet
-from rulewright.io.formats import plain_suffix, split_files
+from rulewright.io.folders import lay_out_folder, split_files
+from rulewright.io.formats import plain_suffix
 
 if TYPE_CHECKING:
     from rulewright.engine.duckdb import Engine
@@ -61,14 +62,21 @@ def find_fact_files(path: str) -> dict[str, FactFiles]:
     if glob.has_magic(path) and not Path(path).exists():
         return {"": _group_files(path, _match_pattern(path))}
     if Path(path).is_dir():
-        splits = split_files(Path(path), tuple(_FORMATS))
-        if splits:
-            return {split: _group_files(path, [str(file)]) for split, file in splits.items()}
+        if split_files(Path(path), tuple(_FORMATS)):
+            layout = lay_out_folder(Path(path), tuple(_FORMATS))
+            return {split: _group_files(path, [*map(str, files)]) for split, files in layout.files.items()}
         files = (file for file in sorted(Path(path).rglob("*")) if not file.name.startswith((".", "_")))
         return {"": _group_files(path, [str(file) for file in files if plain_suffix(file) in _FORMATS])}
     if not Path(path).exists():
         raise FileError(f"cannot read {path}: no such file or folder, and no file fits it as a pattern")
     return {"": _group_files(path, [path])}
+
+
+def describe_folder(path: str) -> list[str]:
+    """Return what is to say of a folder with splits: which files together are the main facts, which are left out."""
+    if "://" in path or not Path(path).is_dir() or not split_files(Path(path), tuple(_FORMATS)):
+        return []
+    return [*lay_out_folder(Path(path), tuple(_FORMATS)).notes]
 
 
 def _match_pattern(path: str) -> list[str]:

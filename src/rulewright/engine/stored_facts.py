@@ -23,6 +23,7 @@ from rulewright.data.facts import FactTable
 from rulewright.data.vocabulary import format_count
 from rulewright.engine.fact_files import (
     FactFiles,
+    describe_folder,
     describe_sources,
     find_fact_files,
     read_by_duckdb,
@@ -344,6 +345,7 @@ def _read_into(engine: SQLEngine, path: str, columns: Sequence[str] | None, *, i
     else:
         found = find_fact_files(path)
         sources, key = found, describe_sources(found, columns)
+        notes += describe_folder(path)
     engine.begin("facts", key)
     tables = {split: f"raw_{index}" for index, split in enumerate(sources)}
 

@@ -1,6 +1,7 @@
 """Facts and rules in and out.
 
 - `formats`: the table of formats, finding the format of a file, and reading and writing by that table
+- `folders`: which files of a folder hold facts, and why others do not
 - `cursor`: walks over the tokens of a text; `json_shape`: walks over JSON; both say where something is wrong
 - facts of any arity: `facts` (``.facts``), `jsonl`, `prolog`; the last two hold rules too
 - graphs: `triples` (TSV, CSV), `rdf`, `frames` (Parquet and data frames); `table` (a row for each entity), `neo4j`;

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError
 from rulewright.files import read_text
-from rulewright.io.formats import join_splits, name_unread_files
+from rulewright.io.folders import name_unread_files
+from rulewright.io.formats import join_splits
 from rulewright.logic import PredicateDeclaration
 
 COLUMNS = ("token", "pos", "chunk", "tag")

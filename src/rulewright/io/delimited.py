@@ -12,13 +12,13 @@ import gzip
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rulewright.errors import ParseError
-from rulewright.files import STDIO, decode, file_error, read_bytes
+from rulewright.errors import DataError, ParseError
+from rulewright.files import STDIO, decode, file_error, read_bytes, write_text
 from rulewright.io.formats import plain_suffix
 
 _DELIMITERS = {".tsv": "\t", ".csv": ",", ".tab": "\t"}
@@ -28,6 +28,26 @@ _MISSING = "\x02"  # what DuckDB should read as NULL: nothing that a text holds
 def delimiter_of(path: str | os.PathLike[str]) -> str:
     """Return the delimiter that a file to be written has by its name: tabs where that does not tell."""
     return _DELIMITERS.get(plain_suffix(path).lower(), "\t")
+
+
+def write_columns(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    r"""Write rows of texts below a header, in one step: TSV, or CSV by the ending; ``-`` is standard output.
+
+    >>> write_columns(folder / "ranks.csv", ["asked", "rank"], [["Rome, Italy", "1"]])
+    >>> (folder / "ranks.csv").read_text()
+    'asked,rank\n"Rome, Italy",1\n'
+    """
+    delimiter = delimiter_of(path)
+    buffer = io.StringIO()
+    if delimiter != "\t":
+        csv.writer(buffer, delimiter=delimiter, lineterminator="\n").writerows([header, *rows])
+    else:
+        for row in (header, *rows):
+            for cell in row:
+                if any(character in cell for character in "\t\n\r\x00"):
+                    raise DataError(f"the text {cell!r} cannot stand in a TSV file; write a .csv file instead")
+            buffer.write("\t".join(row) + "\n")
+    write_text(path, buffer.getvalue())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 from rulewright.data import ENTITY_TYPE, KnowledgeBase, KnowledgeBaseBuilder
 from rulewright.errors import DataError, ParseError, unknown_name
 from rulewright.files import write_text
-from rulewright.io.formats import join_splits, name_unread_files, split_files
+from rulewright.io.folders import name_unread_files, split_files
+from rulewright.io.formats import join_splits
 from rulewright.io.json_shape import Json, dump_records, load, show_short
 from rulewright.logic import PredicateDeclaration
 

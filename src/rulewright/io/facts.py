@@ -37,7 +37,7 @@ from rulewright.data.facts import Column
 from rulewright.errors import DataError, ParseError, RulewrightError
 from rulewright.files import read_text, write_text
 from rulewright.io.cursor import Cursor, shorten
-from rulewright.io.formats import name_unread_files, split_files
+from rulewright.io.folders import lay_out_folder
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 from rulewright.logic.parser import unquote
 from rulewright.logic.printer import RESERVED, quote
@@ -191,16 +191,18 @@ _T = TypeVar("_T")
 
 
 def read(path: str | os.PathLike[str]) -> KnowledgeBase:
-    """Read a ``.facts`` file, ``-`` for standard input, or a folder with one for each split, as ``train.facts``."""
+    """Read a ``.facts`` file, ``-`` for standard input, or a folder of them: see `io.folders`."""
     folder = Path(path)
     if not folder.is_dir():
         return parse(read_text(path), file=os.fspath(path))
-    files = split_files(folder, (".facts",))
-    if not files:
-        raise DataError(f"{folder}: no .facts file here is named graph, train, valid, dev or test")
+    layout = lay_out_folder(folder, (".facts",))
+    if not layout.files:
+        raise DataError(f"{folder}: there is no .facts file here")
     builder = KnowledgeBaseBuilder()
-    kb = [_parse_into(builder, read_text(file), str(file), split) for split, file in files.items()][-1]
-    return kb.with_notes(name_unread_files(folder, files.values()))
+    for split, files in layout.files.items():
+        for file in files:
+            kb = _parse_into(builder, read_text(file), str(file), split)
+    return kb.with_notes(layout.notes)
 
 
 def write_scored(kb: KnowledgeBase, comments: Mapping[str, str], path: str | os.PathLike[str]) -> None:

@@ -141,7 +141,7 @@ def read_facts(path: Source, *, format: str | None = None, columns: str | Sequen
             found = f", which holds {shorten_list(names)}" if names else ""
             raise FileError(
                 f"cannot tell the format of {path}{found}; give one of: {', '.join(FACT_FORMATS)}"
-                + ("; in a folder, triples are named graph, train, valid, test" if names else "")
+                + ("; a folder of triples has .tsv, .csv or .txt files of three columns" if names else "")
             )
     began = time.monotonic()
     content = _read(FACT_FORMATS, "facts", format, path, columns)
@@ -260,7 +260,6 @@ _JSON_KEY = re.compile(r'"(?:(rule|formula|template)|predicate|entity)"\s*:')
 _PROLOG_RULE = re.compile(r"^[^%\n]*\)\s*:-", re.MULTILINE)
 _RULE_LINE = re.compile(r"^\s*(?:(?:hard|learn|template)\s+[^\t\n]*\(|[\d.]+ ::|[^%\t\n]*\)\s*:-)", re.MULTILINE)
 _NEO4J = re.compile(r"[^\n]*:(START_ID|END_ID|ID)\b|\W*_(id|start)\b[^\n]*\b_(labels|end)\b")
-_SPLITS = ("graph", "train", "valid", "dev", "test")  # the first there is holds the main facts
 
 
 def holds_rules(path: Source, *, format: str | None = None) -> bool:
@@ -334,6 +333,8 @@ def detect_fact_format(path: Source) -> str | None:
 
 
 def _detect_folder_format(folder: Path) -> str | None:
+    from rulewright.io.folders import lay_out_folder, split_files
+
     names = {file.name.removesuffix(".gz") for file in folder.iterdir()}
     if {"predicates", "facts"} <= names:
         return "mln-folder"
@@ -351,7 +352,10 @@ def _detect_folder_format(folder: Path) -> str | None:
         return "facts"
     if neo4j_files(folder):
         return "neo4j"
-    return "docred" if split_files(folder, (".json",)) else None
+    if split_files(folder, (".json",)):
+        return "docred"
+    by_endings = {"triples": FACT_FORMATS["triples"].endings, "facts": (".facts",)}
+    return next((name for name, endings in by_endings.items() if lay_out_folder(folder, endings).files), None)
 
 
 def plain_suffix(path: Source) -> str:
@@ -362,33 +366,10 @@ def plain_suffix(path: Source) -> str:
 # What several formats share
 
 
-def split_files(folder: Path, endings: tuple[str, ...]) -> dict[str, Path]:
-    """Return the files of a folder that hold its splits: under ``""`` the main facts, under their name the others.
-
-    A file belongs to a split when its name starts with it, as ``dev_revised.json`` with dev; a file ``graph`` holds
-    the main facts, and then ``train`` is a split of queries.
-    """
-    by_split: dict[str, Path] = {}
-    for split in _SPLITS:
-        for file in sorted(folder.iterdir()):
-            plain = Path(file.name.removesuffix(".gz"))
-            if plain.suffix in endings and re.split(r"[._-]", plain.stem)[0] == split and split not in by_split:
-                by_split[split] = file
-    main = next(iter(by_split), None)
-    return {"" if split == main else split: file for split, file in by_split.items()}
-
-
 def neo4j_files(folder: Path) -> list[Path]:
     """Return the files of a folder whose first line is a header of Neo4j."""
     files = (file for file in sorted(folder.iterdir()) if plain_suffix(file) in (".csv", ".tsv"))
     return [file for file in files if _NEO4J.match(read_start(file))]
-
-
-def name_unread_files(folder: Path, read: Iterable[Path]) -> list[str]:
-    """Return a note that names the files of a folder that were not read, where there are any."""
-    known = set(read)
-    unread = [file.name for file in sorted(folder.iterdir()) if file not in known and not file.name.startswith(".")]
-    return [f"{folder.name}: not read: {shorten_list(unread)}"] if unread else []
 
 
 def shorten_list(names: Sequence[str], limit: int = 8) -> str:

@@ -27,7 +27,8 @@ from typing import Any
 from rulewright.data import KnowledgeBase
 from rulewright.errors import DataError, ParseError
 from rulewright.io.delimited import Sheet, open_sheet, scan
-from rulewright.io.formats import name_unread_files, neo4j_files, shorten_list
+from rulewright.io.folders import name_unread_files
+from rulewright.io.formats import neo4j_files, shorten_list
 from rulewright.io.table import FactQueries, Kind, find_kinds, value_sql
 
 _FIELD = re.compile(r"(?P<name>[^:]*)(?::(?P<type>[^({]+?)(?:\((?P<space>[^)]*)\))?(?:\{.*\})?)?")

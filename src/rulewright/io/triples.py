@@ -19,6 +19,7 @@ import numpy as np
 
 from rulewright.data import ENTITY_TYPE, FactTable, KnowledgeBase, Value
 from rulewright.data.facts import distinct_rows
+from rulewright.data.index import Ids
 from rulewright.data.vocabulary import format_count, lay_out_domains
 from rulewright.errors import DataError, ParseError
 from rulewright.files import write_text
@@ -33,7 +34,8 @@ from rulewright.io.columns import (
     read_header,
 )
 from rulewright.io.delimited import Sheet, are_quoted, delimiter_of, open_sheet, scan
-from rulewright.io.formats import name_unread_files, refuse_all_but_true_facts, shorten_list, split_files
+from rulewright.io.folders import lay_out_folder
+from rulewright.io.formats import refuse_all_but_true_facts, shorten_list
 from rulewright.io.values import DATES_NOTE, format_number, number_sql, seconds_sql, to_years
 from rulewright.logic import NUMBER_TYPE, PredicateDeclaration
 
@@ -49,9 +51,9 @@ def read(
     columns: Sequence[str] | None = None,
     header: bool | None = None,
 ) -> KnowledgeBase:
-    r"""Read a file of triples, ``-`` for standard input, or a folder with a file for each split.
+    r"""Read a file of triples, ``-`` for standard input, or a folder of them.
 
-    In a folder, a file ``facts`` beside ``train`` holds main facts as train does. ``delimiter``, ``columns`` (the role
+    Which files of a folder are main facts and which are splits `io.folders` says. ``delimiter``, ``columns`` (the role
     of each, in order or by the header's names as in ``head=subject``) and ``header`` are found from the name and the
     first line where they are not given.
 
@@ -61,23 +63,34 @@ def read(
     """
     if not Path(path).is_dir():
         return _read_files([("", path)], delimiter, columns, header)
-    by_split = split_files(Path(path), _ENDINGS)
-    if not by_split:
-        raise DataError(f"{os.fspath(path)}: no file of triples here is named graph, train, valid, dev or test")
-    files = [*by_split.items()]
+    layout = lay_out_folder(Path(path), _ENDINGS)
+    if not layout.files:
+        raise DataError(f"{os.fspath(path)}: there is no file of triples here ({', '.join(_ENDINGS)})")
+    files = [(split, file) for split, of_split in layout.files.items() for file in of_split]
+    kb = _read_files(files, delimiter, columns, header)
+    return kb.with_notes([*layout.notes, *_describe_leaks(kb, Path(path).name)])
+
+
+def _describe_leaks(kb: KnowledgeBase, name: str) -> list[str]:
+    """Say how many facts of each split are among the main facts as well, where some are."""
     notes = []
-    background = [file for file in sorted(Path(path).iterdir()) if _is_background(file)]
-    if background and by_split[""].name.startswith("train"):
-        files += [("", file) for file in background]
-        names = " and ".join(file.name for file in (by_split[""], *background))
-        notes.append(f"{Path(path).name}: {names} together are the main facts")
-    notes += name_unread_files(Path(path), [file for _, file in files])
-    return _read_files(files, delimiter, columns, header).with_notes(notes)
+    tables = kb.tables()
+    main = None if "ee" not in tables else _encode_facts(kb, tables["ee"])
+    for split, part in kb.splits.items():
+        # Beside a graph, train asks about facts of it: there it is meant
+        if main is not None and split != "train" and "ee" in part.tables():
+            shared = int(np.isin(_encode_facts(kb, part.tables()["ee"]), main).sum())
+            if shared:
+                notes.append(
+                    f"{name}: {shared:,} of the {part.n_facts:,} facts of {split} are main facts too, so to ask for "
+                    "them is no test"
+                )
+    return notes
 
 
-def _is_background(file: Path) -> bool:
-    plain = Path(file.name.removesuffix(".gz"))
-    return plain.stem == "facts" and plain.suffix in _ENDINGS
+def _encode_facts(kb: KnowledgeBase, table: FactTable) -> Ids:
+    head, tail = (column.astype(np.int64) for column in table.columns)
+    return (table.predicate.astype(np.int64) * kb.n_entities + head) * kb.n_entities + tail
 
 
 def read_splits(

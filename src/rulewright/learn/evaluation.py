@@ -96,6 +96,7 @@ def evaluate(
     predicates: Collection[str] | None = None,
     aggregation: Aggregation | None = None,
     ties: Ties = "mean",
+    top: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -106,7 +107,9 @@ def evaluate(
     (`KnowledgeBase.hold_out`). Rules are run on what is kept. A learner, a `RuleMiner` where ``rules`` is None, first
     learns from what is kept, so that nothing leaks; the one given stays as it is. ``predicates`` restricts the
     questions to some relations, and what a learner learns too. Ranks are filtered: other right answers are no
-    candidates. Facts that stay in an engine (`store_facts`) are ranked there; they need a split.
+    candidates. With ``top`` what was asked is kept with so many of the best answers
+    (`RankingScores.write_predictions`). Facts that stay in an engine (`store_facts`) are ranked there; they need a
+    split, and keep no answers.
 
     >>> from rulewright import RuleMiner
     >>> from rulewright.data.generators import family
@@ -125,6 +128,11 @@ def evaluate(
         raise DataError(
             "facts that stay in an engine are not held out at random; store_facts of a folder with train, valid and "
             f"test files has splits to ask about{_list_splits(kb)}, and read_facts reads facts that fit into memory"
+        )
+    if top and isinstance(kb, StoredFacts):
+        raise DataError(
+            "the best answers to every query are kept of facts in memory (read_facts, no --engine and no --database); "
+            "in an engine rank gives those of one query"
         )
     if holdout is None:
         kept, asked, queries_of = kb, kb.split(split), split
@@ -159,7 +167,9 @@ def evaluate(
     if isinstance(scorer, StoredRanker):
         scores = scorer.evaluate(split, relations=relations, ties=ties, progress=progress)
     else:
-        scores = evaluate_ranking(scorer, kept, asked, known=None, relations=relations, ties=ties, progress=progress)
+        scores = evaluate_ranking(
+            scorer, kept, asked, known=None, relations=relations, ties=ties, top=top, progress=progress
+        )
     return Evaluation(
         scores,
         rule_set,

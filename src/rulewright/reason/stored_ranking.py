@@ -23,7 +23,7 @@ from rulewright.engine.journal import hash_columns
 from rulewright.engine.sql import Column
 from rulewright.engine.stored_facts import StoredFacts
 from rulewright.errors import DataError
-from rulewright.evaluate.ranking import TIES, RankingScores, Ties
+from rulewright.evaluate.ranking import TIES, RankingScores, Ties, name_cardinalities
 from rulewright.logic import encode_step, is_inverse, step_relation, write_step
 from rulewright.reason.inferred import AGGREGATION, Aggregation
 from rulewright.reason.program import RuleProgram, Rules, read_rule_set
@@ -193,7 +193,19 @@ class StoredRanker:
             np.where(rows["spoken"] > 0, rows["beside"] + 1, silent),
             rows["unseen"] > 0,
             ties=ties,
+            cardinalities=self._find_cardinalities(),
         )
+
+    def _find_cardinalities(self) -> tuple[str, ...]:
+        """Return the cardinality of each relation by the main facts."""
+        rows = self.engine.run(
+            "SELECT p, COUNT(*) AS facts, COUNT(DISTINCT a0) AS heads, COUNT(DISTINCT a1) AS tails "
+            f"FROM {self.stored.facts_table} GROUP BY p"
+        )
+        counts = np.zeros((3, len(self.stored.predicates)), dtype=np.int64)
+        for row, name in enumerate(("facts", "heads", "tails")):
+            counts[row, rows["p"].astype(np.int64)] = rows[name]
+        return name_cardinalities(*counts)
 
     @contextmanager
     def _working(self, what: str) -> Iterator[None]:
