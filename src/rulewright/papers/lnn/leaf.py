@@ -190,41 +190,52 @@ class LeafNetwork(nn.Module):
 
     def forward(self, links: Links, asked: Tensor, candidates: Tensor, hidden: HiddenFacts | None = None) -> Tensor:
         """Return how true each candidate is: ``candidates[i]`` are those of the query about ``asked[i]``."""
-        everyone = torch.arange(links.entities).expand(len(asked), -1)
-        parts = [self._leave(self.direct, links, asked, candidates, hidden)]
+        parts = [_LeafTruth(self.direct, links, asked, hidden).leave()[torch.arange(len(asked))[:, None], candidates]]
         for first, second, both in zip(self.first, self.second, self.both, strict=True):
-            near = self._leave(first, links, asked, everyone, hidden)
-            far = self._arrive(second, links, asked, candidates, hidden)
+            near = _LeafTruth(first, links, asked, hidden).leave()
+            far = _LeafTruth(second, links, asked, hidden).arrive(candidates)
             truth = both(torch.stack([near[:, None].expand_as(far), far], dim=-1))
             parts.append(truth.amax(dim=-1) if self.options.reduction == "max" else truth.sum(dim=-1))
         result: Tensor = self.either(torch.stack(parts, dim=-1))
         return result
 
-    @staticmethod
-    def _leave(leaf: Any, links: Links, asked: Tensor, ends: Tensor, hidden: HiddenFacts | None) -> Tensor:
-        """Return ``[query, end]``: how true a leaf is from what is asked about to the ends."""
-        weights = leaf.weights()
-        sums = links.sum_weights(weights)[asked].gather(1, ends)
-        if hidden is not None:
-            own = (ends == hidden.answers[:, None]).double()
-            is_loop = (asked == hidden.answers)[:, None].double()
-            sums = sums - own * (weights[hidden.step] + is_loop * weights[invert_step(hidden.step)])
-        truth: Tensor = leaf.mix(sums)
-        return truth
 
-    @staticmethod
-    def _arrive(leaf: Any, links: Links, asked: Tensor, candidates: Tensor, hidden: HiddenFacts | None) -> Tensor:
-        """Return ``[query, candidate, entity]``: how true a leaf is from each entity to the candidates."""
+class _LeafTruth:
+    """How true one leaf is of pairs of entities, for each query without its hidden fact.
+
+    Hiding changes two pairs of a query, there and back, so all others are computed once for all queries.
+    """
+
+    def __init__(self, leaf: Any, links: Links, asked: Tensor, hidden: HiddenFacts | None) -> None:
+        self.asked, self.hidden = asked, hidden
         weights = leaf.weights()
-        sums = links.sum_weights(weights).T[candidates]
-        if hidden is not None:
-            for start, end, step in (
-                (asked, hidden.answers, hidden.step),
-                (hidden.answers, asked, invert_step(hidden.step)),
-            ):
-                row, position = (candidates == end[:, None]).nonzero().unbind(dim=1)
-                sums = sums.index_put((row, position, start[row]), -weights[step].expand(len(row)), accumulate=True)
-        truth: Tensor = leaf.mix(sums)
+        sums = links.sum_weights(weights)
+        self.truth: Tensor = leaf.mix(sums)
+        if hidden is None:
+            return
+        forth, back = weights[hidden.step], weights[invert_step(hidden.step)]
+        is_loop = (asked == hidden.answers).double()  # there and back are one pair
+        self.forth: Tensor = leaf.mix(sums[asked, hidden.answers] - forth - is_loop * back)
+        self.back: Tensor = leaf.mix(sums[hidden.answers, asked] - back - is_loop * forth)
+
+    def leave(self) -> Tensor:
+        """Return ``[query, entity]``: from what is asked about to every entity."""
+        truth = self.truth[self.asked]
+        if self.hidden is None:
+            return truth
+        return truth.index_put((torch.arange(len(truth)), self.hidden.answers), self.forth)
+
+    def arrive(self, candidates: Tensor) -> Tensor:
+        """Return ``[query, candidate, entity]``: from every entity to the candidates."""
+        truth = self.truth.T[candidates]
+        if self.hidden is None:
+            return truth
+        for start, end, value in (
+            (self.asked, self.hidden.answers, self.forth),
+            (self.hidden.answers, self.asked, self.back),
+        ):
+            row, position = (candidates == end[:, None]).nonzero().unbind(dim=1)
+            truth = truth.index_put((row, position, start[row]), value[row])
         return truth
 
 
