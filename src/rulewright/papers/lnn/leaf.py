@@ -319,10 +319,10 @@ class LeafMixture:
         best: tuple[float, int, dict[str, tuple[float, ...]]] = (-math.inf, 0, {})
         for epoch in range(1, options.epochs + 1):
             total = 0.0
-            for batch in torch.randperm(len(asked), generator=random).split(options.batch_size):
+            for batch in torch.split(torch.randperm(len(asked), generator=random), options.batch_size):
                 loss = self._loss(network, step, asked[batch], answers[batch], is_known, random)
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 for operator in network.operators().values():
                     operator.project_()
@@ -413,7 +413,7 @@ def score_all(network: LeafNetwork, links: Links, entities: Ids) -> Floats:
     everyone = torch.arange(links.entities)
     rows = []
     with torch.no_grad():
-        for block in torch.from_numpy(np.asarray(entities, dtype=np.int64)).split(64):
+        for block in torch.split(torch.from_numpy(np.asarray(entities, dtype=np.int64)), 64):
             rows.append(network(links, block, everyone.expand(len(block), -1)))
     scores: Floats = torch.cat(rows).numpy() if rows else np.zeros((0, links.entities))
     return scores
