@@ -14,7 +14,7 @@ from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.logic import encode_step
 from rulewright.papers.catalogue import find_experiment, load_run, with_settings
 from rulewright.papers.lnn import leaf
-from rulewright.papers.lnn.leaf import HiddenFacts, LeafMixture, LeafNetwork, LeafOptions, Links
+from rulewright.papers.lnn.leaf import AskedFacts, LeafMixture, LeafNetwork, LeafOptions, Links
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def test_scores_are_those_of_all_groundings_without_the_hidden_fact(seed, reduct
     for step in range(2 * RELATIONS):
         asked, answers = links.edges(step)
         with torch.no_grad():
-            hidden = HiddenFacts(step, answers)
+            hidden = AskedFacts(step, answers)
             scores = network(links, asked, everyone.expand(len(asked), -1), hidden).numpy()
         for row, x, answer in zip(scores, asked.tolist(), answers.tolist(), strict=True):
             fact = (answer, step // 2, x) if step % 2 else (x, step // 2, answer)

@@ -102,7 +102,7 @@ class LeafOptions:
     rate: float = 0.02
 
 
-class HiddenFacts(NamedTuple):
+class AskedFacts(NamedTuple):
     """For each query the fact that it is about: ``step`` leads from what is asked about to ``answers``."""
 
     step: int
@@ -149,7 +149,7 @@ class LeafNetwork(nn.Module):
     >>> network.load_values({"first.0": [1, 1, 0], "second.0": [1, 1, 0], "direct": [1, 0, 0]})
     >>> network(links, torch.tensor([0]), torch.tensor([[0, 1, 2]])).tolist()
     [[0.0, 0.0, 1.0]]
-    >>> network(links, torch.tensor([0]), torch.tensor([[0, 1, 2]]), HiddenFacts(0, torch.tensor([1]))).tolist()
+    >>> network(links, torch.tensor([0]), torch.tensor([[0, 1, 2]]), AskedFacts(0, torch.tensor([1]))).tolist()
     [[0.0, 0.0, 0.0]]
     """
 
@@ -188,7 +188,7 @@ class LeafNetwork(nn.Module):
         for name, learned in values.items():
             operators[name].load_values(learned)
 
-    def forward(self, links: Links, asked: Tensor, candidates: Tensor, hidden: HiddenFacts | None = None) -> Tensor:
+    def forward(self, links: Links, asked: Tensor, candidates: Tensor, hidden: AskedFacts | None = None) -> Tensor:
         """Return how true each candidate is: ``candidates[i]`` are those of the query about ``asked[i]``."""
         parts = [_LeafTruth(self.direct, links, asked, hidden).leave()[torch.arange(len(asked))[:, None], candidates]]
         for first, second, both in zip(self.first, self.second, self.both, strict=True):
@@ -206,7 +206,7 @@ class _LeafTruth:
     Hiding changes two pairs of a query, there and back, so all others are computed once for all queries.
     """
 
-    def __init__(self, leaf: Any, links: Links, asked: Tensor, hidden: HiddenFacts | None) -> None:
+    def __init__(self, leaf: Any, links: Links, asked: Tensor, hidden: AskedFacts | None) -> None:
         self.asked, self.hidden = asked, hidden
         weights = leaf.weights()
         sums = links.sum_weights(weights)
@@ -352,7 +352,7 @@ class LeafMixture:
         drawn = torch.randint(self._links.entities, (len(asked), self.options.negatives), generator=random)
         is_false = ~is_known[asked[:, None], drawn]
         candidates = torch.cat([answers[:, None], drawn], dim=1)
-        values = network(self._links, asked, candidates, HiddenFacts(step, answers))
+        values = network(self._links, asked, candidates, AskedFacts(step, answers))
         return pair_loss(self.options.loss, values[:, 0], values[:, 1:], is_false, self.options.margin)
 
     def _claim_folder(self, folder: Path) -> None:
