@@ -40,7 +40,7 @@ class PaperRun(Protocol):
 
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "lnn": ("countries", "gridworld", "kbc"),
+    "lnn": ("countries", "gridworld", "kbc", "leaf"),
     "logicmp": ("forms", "graphs", "tags"),
     "matrix": ("run",),
     "milr": ("run",),

@@ -9,7 +9,6 @@ from typing import Any
 
 from rulewright import datasets
 from rulewright.learn.path_mixture.learner import PathMixture
-from rulewright.logic import Chain
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.completion_runs import COLUMNS, choose_readable, make_progress, rank_splits
 
@@ -37,9 +36,5 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             "ranking": round(time.process_time() - learned, 1),
         },
         "splits": by_split,
-        "readable": choose_readable(
-            (rule for rule in mixture.rules_.rules if (chain := Chain.of(rule)) is not None and chain.is_closed),
-            kb,
-            count=3,
-        ),
+        "readable": choose_readable(mixture.rules_.rules, kb, count=3, seed=seed),
     }

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rulewright.errors import DataError
+from rulewright.logic import Chain, Rule, Step, parse_rule
+from rulewright.papers.catalogue import find_experiment
+from rulewright.papers.completion_runs import COLUMNS, MIN_CONFIDENCE
 from rulewright.papers.lnn.pictures import draw_curves
 from rulewright.papers.report_page import (
     ABSENT,
     NOTHING,
     PageContent,
+    Run,
     Runs,
-    code_block,
     list_runs,
     markdown_table,
     mean_and_sd,
     mean_figure,
     new_figure,
     runs_of_task,
+    title_of,
 )
 
 TITLE = "LNN: rules and connectives learned by gradient"
 
-RANKING_ROWS = {"ours, test": "ours", "paper": "paper (LNN-MP)", "anyburl": "AnyBURL, two cores"}
+BASELINES = {
+    "paper": "LNN, path mixture, as published",
+    "neural_lp": "NeuralLP",
+    "drum": "DRUM",
+    "ctp": "CTP",
+    "rnnlogic": "RNNLogic, rules alone",
+    "anyburl": "AnyBURL, two cores",
+}
 GRID_ROWS = {"lnn": "LNN", "neural_lp": "attention and product (NeuralLP)", "ideal": "ideal rule"}
-READABLE = 10
-"""How many relations of a set are shown with a rule."""
+READABLE_RULES = 2
+"""How many rules of a relation are shown."""
 
 
 def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
@@ -45,39 +58,118 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
 
 
 def ranking_table(runs: Runs) -> str:
-    """Filtered ranks by set (Table 2), beside the paper and AnyBURL, with the seconds of learning and ranking."""
+    """Filtered ranks by set (Table 2): ours with the seconds of learning and ranking, then those of other systems.
+
+    Figures of others are those of the catalogue, so that a run saved earlier stands beside all of them too.
+    """
+    completion = {
+        str(seeds[0]["experiment"]): seeds for task in ("kbc", "leaf") for _, seeds in runs_of_task(runs, task)
+    }
+    by_set: dict[str, list[str]] = {}
+    for name in completion:
+        by_set.setdefault(str(find_experiment(name).settings["set"]), []).append(name)
     lines = []
-    for title, seeds in runs_of_task(runs, "kbc"):
-        for row, label in RANKING_ROWS.items():
-            rows = [run["rows"][row] for run in seeds if row in run["rows"]]
-            if not rows:
-                continue
-            ours = row.startswith("ours")
-            rows = rows if ours else rows[:1]
-            seconds = [mean_and_sd((run["seconds"][part] for run in seeds), scale=1, digits=0) for part in _PARTS]
-            lines.append(
-                (
-                    f"{title}, {label}",
-                    *(mean_figure(rows, key) for key in ("mrr", "hits@1", "hits@3", "hits@10")),
-                    *(seconds if ours else [NOTHING] * len(_PARTS)),
-                    mean_and_sd((run["rules"] for run in seeds), scale=1, digits=0) if ours else NOTHING,
-                )
-            )
-    head = ("", "MRR", "Hits@1", "Hits@3", "Hits@10", "learning, s", "ranking, s", "rules")
+    for names in by_set.values():
+        lines += [_write_ours(title_of(name), completion[name]) for name in names]
+        for name in names:
+            figures: Any = find_experiment(name).settings.get("paper", {})
+            set_title = title_of(name).partition(",")[0]
+            lines += [
+                (f"{set_title}, {label}", *(mean_figure([figures[row]], key) for key in COLUMNS), *[NOTHING] * 4)
+                for row, label in BASELINES.items()
+                if row in figures
+            ]
+    head = ("", "MRR", "Hits@1", "Hits@3", "Hits@10", "seeds", "learning, s", "ranking, s", "rules")
     return markdown_table(head, lines)
 
 
-_PARTS = ("learning", "ranking")
+def _write_ours(title: str, seeds: Sequence[Run]) -> tuple[str, ...]:
+    rows = [run["rows"]["ours, test"] for run in seeds]
+    return (
+        f"**{title}, ours**",
+        *(mean_figure(rows, key) for key in COLUMNS),
+        str(len(seeds)),
+        *(mean_and_sd((run["seconds"][part] for run in seeds), scale=1, digits=0) for part in ("learning", "ranking")),
+        mean_and_sd((run["rules"] for run in seeds), scale=1, digits=0),
+    )
 
 
 def readable_rules(runs: Runs) -> str:
-    """The heaviest path rule of the relations that have one (Table 3), of the first seed."""
+    """The path rules that explain most of some relations (Table 3), of the first seed, as one would read them.
+
+    Of runs that were saved without ``share``, the rules are those kept there that are right often enough.
+    """
     parts = []
     for title, seeds in runs_of_task(runs, "kbc"):
-        rules = [written[0] for written in seeds[0].get("readable", {}).values() if written]
+        written = [text for texts in seeds[0].get("readable", {}).values() for text in texts[:READABLE_RULES]]
+        rules = [rule for rule in map(parse_rule, written) if rule.confidence >= MIN_CONFIDENCE]
         if rules:
-            parts.append(f"**{title}**\n\n{code_block(rules[:READABLE])}")
+            parts.append(f"**{title}**\n\n{rule_table(rules)}")
     return "\n\n".join(parts) or ABSENT
+
+
+def rule_table(rules: Sequence[Rule]) -> str:
+    """Write closed path rules with arrows for their steps, in the order given.
+
+    >>> rule = parse_rule("0.12345 :: '/a/b/speaks'(X, Y) :- '_lives_in'(X, V), '/c/d/spoken_in'(Y, V). @{share: 0.5}")
+    >>> print(rule_table([rule]))
+    | then | if | confidence | coverage | share |
+    |---|---|---|---|---|
+    | x —speaks→ y | x —lives in→ a ←spoken in— y | 0.123 | – | 0.5 |
+    """
+    chains = [chain for chain in map(Chain.of, rules) if chain is not None]
+    if len(chains) < len(rules):
+        raise DataError("a table of path rules was given a rule that is no path")
+    names = shorten_names({name for chain in chains for name in (chain.head, *(step.relation for step in chain.steps))})
+    lines = [
+        (
+            draw_path([Step(chain.head)], names),
+            draw_path(chain.steps, names),
+            f"{rule.confidence:.3g}",
+            *(NOTHING if value is None else f"{value:.3g}" for value in map(rule.annotations.number, _MEASURED)),
+        )
+        for rule, chain in zip(rules, chains, strict=True)
+    ]
+    return markdown_table(("then", "if", "confidence", *_MEASURED), lines)
+
+
+_MEASURED = ("coverage", "share")
+
+
+def draw_path(steps: Sequence[Step], names: Mapping[str, str]) -> str:
+    """Write a path from x to y; entities between are a, b, c and d.
+
+    >>> draw_path([Step("p"), Step("q", inverse=True)], {"p": "parent of", "q": "likes"})
+    'x —parent of→ a ←likes— y'
+    """
+    stops = [*"abcd"[: len(steps) - 1], "y"]
+    arrows = [f"←{names[step.relation]}—" if step.inverse else f"—{names[step.relation]}→" for step in steps]
+    return " ".join(["x", *(part for pair in zip(arrows, stops, strict=True) for part in pair)])
+
+
+def shorten_names(relations: Collection[str]) -> dict[str, str]:
+    """Return for each relation a name to read: of a path of names the last, with its type where two have the same.
+
+    >>> shorten_names({"/film/film/genre", "_hypernym"}) == {"/film/film/genre": "genre", "_hypernym": "hypernym"}
+    True
+    >>> sorted(shorten_names({"/film/film/genre", "/music/artist/genre"}).values())
+    ['artist: genre', 'film: genre']
+    """
+
+    def read(name: str) -> str:
+        return name.strip("_").replace("_", " ")
+
+    parts = {name: [part for part in name.split("/") if part] or [name] for name in relations}
+    forms = [
+        {name: read(part[-1]) for name, part in parts.items()},
+        {name: f"{read(part[min(1, len(part) - 1)])}: {read(part[-1])}" for name, part in parts.items()},
+        {name: name for name in relations},
+    ]
+    counts = [Counter(form.values()) for form in forms]
+    return {
+        name: next(form[name] for form, count in zip(forms, counts, strict=True) if count[form[name]] == 1)
+        for name in relations
+    }
 
 
 def country_table(runs: Runs) -> str:

@@ -46,5 +46,5 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             "ranking": round(time.process_time() - learned, 1),
         },
         "splits": by_split,
-        "readable": choose_readable(completion.rules_.rules, kb, count=2),
+        "readable": choose_readable(completion.rules_.rules, kb, count=2, seed=seed),
     }
