@@ -16,6 +16,7 @@ from rulewright.cli.console import (
     FactFormat,
     MemoryLimitText,
     TableFolder,
+    check_output,
     print_json,
     print_line,
     print_table,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         PairedDifference,
     )
     from rulewright.io.docred import Document, Prediction
+    from rulewright.reason import RankingCalibration
 
 
 class _GraphFirst(TyperGroup):
@@ -60,6 +62,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print all figures as JSON."
 _ByRelation = Annotated[bool, typer.Option("--by-relation", help="Show the figures of every relation.")]
 _COLUMNS = ("gold", "predicted", "correct", "precision", "recall", "F1")
 _FIGURES = {"f1": "F1", "ign_f1_docred": "Ign F1 (docred)", "ign_f1_logire": "Ign F1 (logire)", "logic": "Logic"}
+_ASKED = {"forward": "r(h, ?)", "backward": "r(?, t)", "fact": "new facts"}
 _IGN = "F1 with what training has seen left out of the"
 
 
@@ -109,6 +112,15 @@ def evaluate_kbc(
     folder: TableFolder = None,
     memory_limit: MemoryLimitText = None,
     by_relation: _ByRelation = False,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Fit how probable scores are, and write it here (.json) for rank and complete."
+        ),
+    ] = None,
+    reliability: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw how well the probabilities hold (.png, .svg, .pdf).")
+    ] = None,
     json: _Json = False,
 ) -> None:
     """Ask for facts that rules have not seen and rank the answers: filtered MRR and Hits.
@@ -131,6 +143,10 @@ def evaluate_kbc(
         refuse_options(context, "--best chooses the learner", "learner")
     if holdout is not None:
         refuse_options(context, "--holdout asks for facts of no split", "split")
+    if calibration is None:
+        refuse_options(context, "it draws what --calibration fits", "reliability")
+    for output in (calibration, reliability):
+        check_output(output, paths)
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
     kb = read_facts_of(facts, from_format, columns, context=context)
     with progress("ranking") as report:
@@ -149,11 +165,14 @@ def evaluate_kbc(
             predicates=predicate,
             aggregation=aggregation,
             ties=ties,
+            calibrate=calibration is not None,
             seed=seed,
             progress=report,
         )
     if result.note:
         warn(result.note)
+    if result.calibration is not None and calibration is not None:
+        _write_calibration(result.calibration, calibration, reliability)
     if json:
         rules = rule_paths[0] if rule_paths else None
         print_json({"task": "kbc", "rule_file": rules, "gold": facts, "split": split, **result.as_dict()})
@@ -179,6 +198,37 @@ def evaluate_kbc(
     print_line(
         f"Filtered; ties: {ties}. {int(scores.unseen.sum()):,} queries have an entity that no training fact names."
     )
+    if result.calibration is not None and calibration != "-":
+        _print_calibration(result.calibration)
+
+
+def _write_calibration(fitted: RankingCalibration, path: str, plot_path: str | None) -> None:
+    from rulewright.evaluate.calibration import plot_reliability
+
+    fitted.save(path)
+    warn(f"how probable scores are, fitted to {fitted.fitted_on}, is written to {path}")
+    if fitted.note:
+        warn(fitted.note)
+    if plot_path is not None:
+        parts = {_ASKED[asked]: part.after for asked, part in fitted.judged.items()}
+        plot_reliability(parts, plot_path, title="fitted to one half of the queries, judged on the other")
+
+
+def _print_calibration(fitted: RankingCalibration) -> None:
+    print_line()
+    rows = [
+        (_ASKED[asked], *(_error(figure) for part in judged for figure in (part.error, part.error_from(0.1))))
+        for asked, judged in fitted.judged.items()
+    ]
+    if rows:
+        columns = ("score as it is", "from 0.1 on", "probability", "from 0.1 on")
+        print_table(("calibration error", *columns), rows)
+        print_line()
+        print_line("Curves were fitted to one half of the queries, and the error is of the other half.")
+
+
+def _error(figure: float) -> str:
+    return "—" if isnan(figure) else f"{figure:.4f}"
 
 
 @app.command("classification")
