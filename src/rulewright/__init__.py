@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from rulewright.logic import parse_formula as parse_formula
     from rulewright.logic import parse_rule as parse_rule
     from rulewright.logic import parse_rules as parse_rules
+    from rulewright.reason import RankingCalibration as RankingCalibration
     from rulewright.reason import apply as apply
+    from rulewright.reason import calibrate_ranking as calibrate_ranking
     from rulewright.reason import check as check
     from rulewright.reason import complete as complete
     from rulewright.reason import explain as explain
@@ -64,7 +66,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "io": "read_facts read_rules write_facts write_rules",
         "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner explain_classifier",
         "logic": "Rule RuleSet parse_formula parse_rule parse_rules",
-        "reason": "apply check complete explain rank update",
+        "reason": "RankingCalibration apply calibrate_ranking check complete explain rank update",
     },
 )
 

@@ -30,7 +30,7 @@ from rulewright.cli.console import (
 if TYPE_CHECKING:
     from rulewright.data import KnowledgeBase
     from rulewright.logic import RuleSet
-    from rulewright.reason import Inferred, InferredFact, Update
+    from rulewright.reason import Inferred, InferredFact, RankingCalibration, Update
 
 
 def apply(
@@ -268,12 +268,25 @@ def _as_json(inferred: Inferred) -> dict[str, object]:
     }
 
 
-def write_inferred(inferred: Inferred, output: str, *, complete: bool = False, partition: bool = False) -> None:
-    """Write new facts with their scores where the format can hold them, or with ``complete`` all facts without."""
+def write_inferred(
+    inferred: Inferred,
+    output: str,
+    *,
+    complete: bool = False,
+    partition: bool = False,
+    calibration: RankingCalibration | None = None,
+) -> None:
+    """Write new facts with their scores where the format can hold them, or with ``complete`` all facts without.
+
+    With a ``calibration`` they have their probabilities too.
+    """
+    from rulewright.reason.complete import probabilities_of
     from rulewright.reason.stored_inferred import StoredInferred
 
     if isinstance(inferred, StoredInferred) and output != "-":
         inferred.write(output, complete=complete, partition=partition)
+        if calibration is not None:
+            warn(f"{output} has no probabilities: an engine writes scores alone; --json has both")
         return
     from rulewright.io import facts as facts_format
     from rulewright.io import jsonl, triples, write_facts
@@ -281,21 +294,35 @@ def write_inferred(inferred: Inferred, output: str, *, complete: bool = False, p
     from rulewright.reason.stored import write_inferred as write_parquet
 
     format_name = find_output_format(output, "facts").name
+    chances = [None] * len(inferred) if calibration is None else probabilities_of(inferred[:], inferred.kb, calibration)
     if complete:
         write_facts(inferred.completed, output)
     elif format_name == "triples":
         triples.write_scored(
             ((fact.predicate, fact.args, f"{fact.score:.6g}", " ".join(map(str, fact.numbers))) for fact in inferred),
             output,
+            None if calibration is None else ["" if chance is None else f"{chance:.6g}" for chance in chances],
         )
     elif format_name == "jsonl":
         scores = {(fact.predicate, *fact.args): (fact.score, fact.numbers) for fact in inferred}
-        jsonl.write_scored(inferred.facts, scores, output)
+        by_fact = {
+            (fact.predicate, *fact.args): chance
+            for fact, chance in zip(inferred, chances, strict=True)
+            if chance is not None
+        }
+        jsonl.write_scored(inferred.facts, scores, output, by_fact)
     elif format_name == "facts":
-        notes = {str(fact): f"score {fact.score:.6g}, by rule {' '.join(map(str, fact.numbers))}" for fact in inferred}
+        notes = {
+            str(fact): f"score {fact.score:.6g}, "
+            + ("" if chance is None else f"probability {chance:.6g}, ")
+            + f"by rule {' '.join(map(str, fact.numbers))}"
+            for fact, chance in zip(inferred, chances, strict=True)
+        }
         facts_format.write_scored(inferred.facts, notes, output)
     elif format_name == "parquet":
         write_parquet(inferred, output)
+        if calibration is not None:
+            warn(f"{output} has no probabilities, for an update goes on from it; .tsv, .csv, .jsonl and .facts have")
     else:
         write_facts(inferred.facts, output)
         warn(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rulewright.cli.console import (
+    CalibrationFile,
     DatabaseFile,
     EngineName,
     FactColumns,
@@ -20,6 +21,7 @@ from rulewright.cli.console import (
     progress,
     read_facts_of,
     read_labels,
+    show_probability,
     warn,
 )
 
@@ -48,6 +50,7 @@ def complete(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the facts here, with scores (.tsv, .csv, .jsonl …; -).")
     ] = None,
+    calibration: CalibrationFile = None,
     labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
@@ -63,12 +66,14 @@ def complete(
     """
     from rulewright.cli.apply import refuse_heads, write_inferred
     from rulewright.io import read_rules
+    from rulewright.reason import RankingCalibration
     from rulewright.reason import complete as complete_graph
 
     check_output(output, (rules, facts or ""), "facts")
     kb = read_facts_of(rules if facts is None else facts, from_format, columns, context=context)
     rule_set = _learn(kb) if facts is None else read_rules(rules)
     refuse_heads(rule_set, kb, output, predicate)
+    fitted = None if calibration is None else RankingCalibration.read(calibration)
     with progress("applying rules") as report:
         completion = complete_graph(
             rule_set,
@@ -76,11 +81,14 @@ def complete(
             count=top,
             predicates=predicate,
             aggregation=aggregation,
+            calibration=fitted,
             memory_limit=memory_limit,
             progress=report,
         )
+    if fitted is not None and (note := fitted.check_use(completion.aggregation, len(rule_set))):
+        warn(note)
     if output is not None:
-        write_inferred(completion.inferred, output)
+        write_inferred(completion.inferred, output, calibration=fitted)
     if json:
         if output != "-":
             print_json(_as_json(completion))
@@ -109,9 +117,10 @@ def describe_links(completion: Completion) -> list[str]:
     """Return the lines that show new facts with their reasons."""
     from rulewright.reason.proofs import condition_text, rule_text
 
-    lines = []
+    lines = [] if completion.calibration is None else [f"      {'score':<8} probability"]
     for rank, link in enumerate(completion, start=1):
-        lines.append(f"{rank:>4}  {link.score:<8.3g} {link.fact}")
+        probability = "" if completion.calibration is None else f"{show_probability(link.probability):<12}"
+        lines.append(f"{rank:>4}  {link.score:<8.3g} {probability}{link.fact}")
         source, number = link.reason.source, link.reason.number
         if source is not None:
             added = f"{link.reason.score:+.3g} " if link.reason.weight is not None else ""
@@ -130,6 +139,7 @@ def _as_json(completion: Completion) -> dict[str, object]:
                 "predicate": link.fact.predicate,
                 "args": list(link.fact.args),
                 "score": link.score,
+                **({} if completion.calibration is None else {"probability": link.probability}),
                 "reason": link.reason.as_dict(),
             }
             for link in completion

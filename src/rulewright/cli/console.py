@@ -60,6 +60,12 @@ LabelFile = Annotated[
         "--labels", metavar="FILE", help="Labels to show for names: a table with a name and its label a line."
     ),
 ]
+CalibrationFile = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration", metavar="FILE", help="Show probabilities too, by what evaluate kbc --calibration wrote."
+    ),
+]
 EngineName = Annotated[
     str | None,
     typer.Option(
@@ -249,6 +255,17 @@ def live_rules(title: str, limit: int = 10) -> Iterator[tuple[Progress, Callable
             live.update(Group(bar, table), refresh=True)
 
         yield _report_to(bar, title), show
+
+
+def show_probability(probability: float | None) -> str:
+    """Return a probability as text.
+
+    >>> show_probability(0.98765), show_probability(2e-7), show_probability(None)
+    ('0.988', '<0.001', '—')
+    """
+    if probability is None:
+        return "—"
+    return f"{probability:.3f}" if probability >= 0.001 or probability == 0 else "<0.001"
 
 
 def warn(text: str) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         PairedDifference,
     )
     from rulewright.io.docred import Document, Prediction
+    from rulewright.reason import RankingCalibration
 
 
 class _GraphFirst(TyperGroup):
@@ -62,6 +63,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print all figures as JSON."
 _ByRelation = Annotated[bool, typer.Option("--by-relation", help="Show the figures of every relation.")]
 _COLUMNS = ("gold", "predicted", "correct", "precision", "recall", "F1")
 _FIGURES = {"f1": "F1", "ign_f1_docred": "Ign F1 (docred)", "ign_f1_logire": "Ign F1 (logire)", "logic": "Logic"}
+_ASKED = {"forward": "r(h, ?)", "backward": "r(?, t)", "fact": "new facts"}
 _IGN = "F1 with what training has seen left out of the"
 
 
@@ -136,6 +138,15 @@ def evaluate_kbc(
             help="Show the figures of relations whose heads have one tail or several, and tails one head or several.",
         ),
     ] = False,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Fit how probable scores are, and write it here (.json) for rank and complete."
+        ),
+    ] = None,
+    reliability: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw how well the probabilities hold (.png, .svg, .pdf).")
+    ] = None,
     json: _Json = False,
 ) -> None:
     """Ask for facts that rules have not seen and rank the answers: filtered MRR and Hits.
@@ -166,6 +177,10 @@ def evaluate_kbc(
         check_output(predictions, paths)
         if json and predictions == "-":
             raise typer.BadParameter("--json and --predictions - both write to standard output; name a file")
+    if calibration is None:
+        refuse_options(context, "it draws what --calibration fits", "reliability")
+    for output in (calibration, reliability):
+        check_output(output, paths)
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
     kb = read_facts_of(facts, from_format, columns, context=context)
     with progress("ranking") as report:
@@ -183,6 +198,7 @@ def evaluate_kbc(
             aggregation=aggregation,
             ties=ties,
             top=0 if predictions is None else top,
+            calibrate=calibration is not None,
             seed=seed,
             progress=report,
         )
@@ -193,6 +209,8 @@ def evaluate_kbc(
         if predictions == "-":
             return
         warn(f"{len(result.scores):,} queries with their best answers, written to {predictions}")
+    if result.calibration is not None and calibration is not None:
+        _write_calibration(result.calibration, calibration, reliability)
     if json:
         rules = rule_paths[0] if rule_paths else None
         print_json({"task": "kbc", "rule_file": rules, "gold": facts, "split": split, **result.as_dict()})
@@ -232,6 +250,37 @@ def evaluate_kbc(
     print_line(
         f"Filtered; ties: {ties}. {int(scores.unseen.sum()):,} queries have an entity that no training fact names."
     )
+    if result.calibration is not None and calibration != "-":
+        _print_calibration(result.calibration)
+
+
+def _write_calibration(fitted: RankingCalibration, path: str, plot_path: str | None) -> None:
+    from rulewright.evaluate.calibration import plot_reliability
+
+    fitted.save(path)
+    warn(f"how probable scores are, fitted to {fitted.fitted_on}, is written to {path}")
+    if fitted.note:
+        warn(fitted.note)
+    if plot_path is not None:
+        parts = {_ASKED[asked]: part.after for asked, part in fitted.judged.items()}
+        plot_reliability(parts, plot_path, title="fitted to one half of the queries, judged on the other")
+
+
+def _print_calibration(fitted: RankingCalibration) -> None:
+    print_line()
+    rows = [
+        (_ASKED[asked], *(_error(figure) for part in judged for figure in (part.error, part.error_from(0.1))))
+        for asked, judged in fitted.judged.items()
+    ]
+    if rows:
+        columns = ("score as it is", "from 0.1 on", "probability", "from 0.1 on")
+        print_table(("calibration error", *columns), rows)
+        print_line()
+        print_line("Curves were fitted to one half of the queries, and the error is of the other half.")
+
+
+def _error(figure: float) -> str:
+    return "—" if isnan(figure) else f"{figure:.4f}"
 
 
 @app.command("classification")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from rulewright.cli.console import (
+    CalibrationFile,
     DatabaseFile,
     EngineName,
     FactColumns,
@@ -18,6 +19,7 @@ from rulewright.cli.console import (
     print_line,
     read_facts_of,
     read_labels,
+    show_probability,
     warn,
 )
 
@@ -43,6 +45,7 @@ def rank(
         ),
     ] = None,
     known: Annotated[bool, typer.Option("--known", help="Give answers that are known facts too.")] = False,
+    calibration: CalibrationFile = None,
     labels: LabelFile = None,
     from_format: FactFormat = None,
     columns: FactColumns = None,
@@ -57,13 +60,24 @@ def rank(
     Names need no quotes where the facts have them. Example: rulewright rank graph.rules graph.tsv "P27(Q42, X)"
     """
     from rulewright.io import read_rules
+    from rulewright.reason import RankingCalibration
     from rulewright.reason import rank as rank_answers
     from rulewright.reason.proofs import condition_text, rule_text
 
     shown_labels = read_labels(labels)
     rule_set = read_rules(rules)
     kb = read_facts_of(facts, from_format, columns, context=context)
-    answers = rank_answers(rule_set, kb, query, count=top, aggregation=aggregation, known=known)
+    answers = rank_answers(
+        rule_set,
+        kb,
+        query,
+        count=top,
+        aggregation=aggregation,
+        known=known,
+        calibration=None if calibration is None else RankingCalibration.read(calibration),
+    )
+    if answers.note:
+        warn(answers.note)
     premises = answers.premises(reasons)
     chosen = [
         (answer, bodies)
@@ -80,6 +94,7 @@ def rank(
                         "entity": answer.entity,
                         **({"label": shown_labels[answer.entity]} if answer.entity in shown_labels else {}),
                         "score": answer.score,
+                        **({} if answer.probability is None else {"probability": answer.probability}),
                         "fact": str(answers.fact(answer)),
                         "rules": len(answer.reasons),
                         "reasons": [
@@ -105,10 +120,13 @@ def rank(
             warn("known facts are left out; --known shows them too")
         return
     print_line(f"{shown_labels.show(str(answers.query))}   ({answers.aggregation})")
+    if calibration is not None:
+        print_line(f"     {'score':<8} probability")
     for position, (answer, bodies) in enumerate(chosen, start=1):
         others = len(answer.reasons) - reasons
         more = f"   and {others:,} more rules" if reasons and others > 0 else ""
-        print_line(f"{position:>3}  {answer.score:<8.3g} {shown_labels.name(answer.entity)}{more}")
+        probability = "" if answer.probability is None else f"{show_probability(answer.probability):<12}"
+        print_line(f"{position:>3}  {answer.score:<8.3g} {probability}{shown_labels.name(answer.entity)}{more}")
         for number, reason, body in zip(answer.numbers, answer.reasons, bodies, strict=False):
             print_line(f"       by rule {number}: {shown_labels.show(rule_text(reason))}")
             if body:

@@ -4,6 +4,7 @@
   predicate by predicate
 - `ranking`: link prediction, MRR and Hits
 - `classification`: atoms with scores, AUC-PR
+- `calibration`: scores into probabilities, and how well these hold
 - `extraction`: relations in documents, F1, Ign F1 and Logic; on `extraction_facts`, their facts as integers
 - `bootstrap`: whether one system is better than another, or only luckier with the documents
 

@@ -124,18 +124,30 @@ def read(path: str | os.PathLike[str]) -> KnowledgeBase:
 
 
 def write_scored(
-    kb: KnowledgeBase, scores: Mapping[tuple[Value, ...], tuple[float, Sequence[int]]], path: str | os.PathLike[str]
+    kb: KnowledgeBase,
+    scores: Mapping[tuple[Value, ...], tuple[float, Sequence[int]]],
+    path: str | os.PathLike[str],
+    probabilities: Mapping[tuple[Value, ...], float] | None = None,
 ) -> None:
-    """Write facts, each with its score and the numbers of the rules that gave it, by (predicate, argument, …)."""
+    """Write facts, each with its score and the numbers of the rules that gave it, by (predicate, argument, …).
+
+    Those that ``probabilities`` has get theirs too.
+    """
 
     def add_scores() -> Iterator[Record]:
         for record in fact_records(kb):
             args = record.get("args")
             key = (record.get("predicate"), *(args if isinstance(args, list) else ()))
-            scored = by_key.get((*key, record["class"]) if "class" in record else key)
-            yield record if scored is None else {**record, "score": scored[0], "rules": list(scored[1])}
+            full_key = (*key, record["class"]) if "class" in record else key
+            scored = by_key.get(full_key)
+            if scored is None:
+                yield record
+                continue
+            chance = {"probability": chances[full_key]} if full_key in chances else {}
+            yield {**record, "score": scored[0], **chance, "rules": list(scored[1])}
 
     by_key: Mapping[tuple[object, ...], tuple[float, Sequence[int]]] = dict(scores.items())
+    chances: Mapping[tuple[object, ...], float] = dict((probabilities or {}).items())
     _write_records(add_scores(), path)
 
 

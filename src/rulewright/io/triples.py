@@ -141,15 +141,22 @@ def write(kb: KnowledgeBase, path: str | os.PathLike[str], *, delimiter: str | N
 def write_scored(
     facts: Iterable[tuple[str, Sequence[Value], str, str]],
     path: str | os.PathLike[str],
+    probabilities: Sequence[str] | None = None,
     *,
     delimiter: str | None = None,
 ) -> None:
-    """Write facts (predicate, arguments, score, rules) below a header; `read` takes the first three columns."""
+    """Write facts (predicate, arguments, score, rules) below a header; `read` takes the first three columns.
+
+    ``probabilities`` are a last column, a text for each fact.
+    """
     rows: list[tuple[str, ...]] = [("head", "relation", "tail", "score", "rules")]
     for name, args, score, rules in facts:
         if len(args) != 2:
             raise DataError(f"{name} has {len(args)} arguments and a triple two; write a .facts file instead")
         rows.append((str(args[0]), name, _write_value(args[1]), score, rules))
+    if probabilities is not None:
+        columns = zip(rows, ["probability", *probabilities], strict=True)
+        rows = [(*row, probability) for row, probability in columns]
     _write_rows(rows, path, delimiter)
 
 

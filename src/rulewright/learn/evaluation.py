@@ -17,6 +17,7 @@ from rulewright.evaluate.ranking import RankingScores, Ties, evaluate_ranking
 from rulewright.learn.base import Learner
 from rulewright.logic import RuleSet
 from rulewright.reason.answers import RankingModel
+from rulewright.reason.calibrate import RankingCalibration, calibrate_ranking
 from rulewright.reason.inferred import Aggregation
 from rulewright.reason.program import Rules, read_rule_set
 from rulewright.reason.ranking import RuleRanker
@@ -32,7 +33,7 @@ class Evaluation:
     """What `evaluate` found: the ranks of the answers (``scores``), and what they were ranked by.
 
     ``facts`` is how many facts the rules were run on, ``queries_of`` names the split that was asked about or says what
-    was held out, ``note`` has what a reader should know.
+    was held out, ``note`` has what a reader should know, ``calibration`` is there where it was asked for.
     """
 
     scores: RankingScores
@@ -43,6 +44,7 @@ class Evaluation:
     seconds_learning: float
     seconds_ranking: float
     note: str
+    calibration: RankingCalibration | None = None
 
     @property
     def mrr(self) -> float:
@@ -69,6 +71,7 @@ class Evaluation:
             "seconds_ranking": round(self.seconds_ranking, 2),
             "note": self.note,
             **self.scores.as_dict(),
+            **({} if self.calibration is None else {"calibration": self.calibration.as_dict()}),
         }
 
     def to_frame(self, library: FrameLibrary | None = None) -> Any:
@@ -97,6 +100,7 @@ def evaluate(
     aggregation: Aggregation | None = None,
     ties: Ties = "mean",
     top: int = 0,
+    calibrate: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -110,6 +114,8 @@ def evaluate(
     candidates. With ``top`` what was asked is kept with so many of the best answers
     (`RankingScores.write_predictions`). Facts that stay in an engine (`store_facts`) are ranked there; they need a
     split, and keep no answers.
+    With ``calibrate``, ``calibration`` says how probable scores are: it is fitted to the split ``valid``, or where
+    there is none to half of the queries asked (`calibrate_ranking`).
 
     >>> from rulewright import RuleMiner
     >>> from rulewright.data.generators import family
@@ -170,6 +176,23 @@ def evaluate(
         scores = evaluate_ranking(
             scorer, kept, asked, known=None, relations=relations, ties=ties, top=top, progress=progress
         )
+    ended = time.perf_counter()
+    calibration = None
+    if calibrate:
+        has_valid = "valid" in kept.splits
+        calibration = calibrate_ranking(
+            rule_set,
+            kept,
+            "valid" if has_valid else asked,
+            known=[asked],
+            predicates=predicates,
+            aggregation=used,
+            refit=has_valid,
+            seed=seed,
+            progress=progress,
+        )
+        if not has_valid:
+            notes.append(f"there is no split valid, so the calibration is fitted to half of the queries ({queries_of})")
     return Evaluation(
         scores,
         rule_set,
@@ -177,8 +200,9 @@ def evaluate(
         kept.n_facts,
         queries_of,
         learned - start,
-        time.perf_counter() - learned,
+        ended - learned,
         "; ".join(notes),
+        calibration,
     )
 
 

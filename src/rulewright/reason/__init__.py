@@ -8,6 +8,7 @@
 - `rule_rows`: statements read as the rules of a query; `ranking`: the candidates of queries ``r(h, ?)`` and
   ``r(?, t)``, scored by the rules that speak for them; `stored_ranking`: the same by
   statements, of facts that stay in an engine; `answers`: the best answers to one query, with reasons.
+- `calibrate`: how probable answers and new facts with some score are, fitted to the facts of a split.
 - `checkup`: what is in facts and rules before anything is learned, and what looks wrong; `rule_check`: in rules.
 - `instances`: which instances of rules give one fact, by indexed joins or SQL.
 - `explain`: the search for the best proofs over these instances, or for the rules that came nearest;
@@ -28,6 +29,7 @@ from rulewright.reason.update import Update, update
 
 if TYPE_CHECKING:
     from rulewright.reason.answers import Answer, Answers, rank
+    from rulewright.reason.calibrate import RankingCalibration, calibrate_ranking
     from rulewright.reason.checkup import Checkup, check
     from rulewright.reason.ranking import RuleRanker
     from rulewright.reason.rule_check import Finding, check_rules
@@ -45,10 +47,12 @@ __all__ = [
     "NearMiss",
     "NewLink",
     "Proof",
+    "RankingCalibration",
     "RuleRanker",
     "Update",
     "Violation",
     "apply",
+    "calibrate_ranking",
     "check",
     "check_rules",
     "complete",
@@ -60,6 +64,7 @@ __getattr__, __dir__, _ = lazy_names(
     __name__,
     {
         "answers": "Answer Answers rank",
+        "calibrate": "RankingCalibration calibrate_ranking",
         "checkup": "Checkup check",
         "ranking": "RuleRanker",
         "rule_check": "Finding check_rules",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,9 @@ from rulewright.reason.rule_rows import (
 )
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
+if TYPE_CHECKING:
+    from rulewright.reason.calibrate import RankingCalibration
+
 Scores = npt.NDArray[np.float64]
 
 
@@ -62,6 +65,7 @@ class Answer:
 
     ``strengths`` has for each reason what it brings: its confidence, or its weight times how true its body is, which
     is negative where it speaks against the candidate; ``numbers`` are those of the statements in their file, from 1.
+    ``probability`` is what a calibration makes of the score.
     """
 
     entity: str
@@ -69,16 +73,25 @@ class Answer:
     reasons: tuple[Source, ...]
     strengths: tuple[float, ...] = ()
     numbers: tuple[int, ...] = ()
+    probability: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.entity}  {self.score:.3g}"
+        probability = "" if self.probability is None else f"  p {self.probability:.3g}"
+        return f"{self.entity}  {self.score:.3g}{probability}"
 
 
 class Answers(Sequence[Answer]):
-    """The answers to a query, best first; see `rank`."""
+    """The answers to a query, best first; see `rank`. ``note`` says what to know of their probabilities."""
 
-    def __init__(self, query: Atom, answers: Sequence[Answer], kb: KnowledgeBase, aggregation: Aggregation) -> None:
-        self.query, self.kb, self.aggregation = query, kb, aggregation
+    def __init__(
+        self,
+        query: Atom,
+        answers: Sequence[Answer],
+        kb: KnowledgeBase,
+        aggregation: Aggregation,
+        note: str = "",
+    ) -> None:
+        self.query, self.kb, self.aggregation, self.note = query, kb, aggregation, note
         self._answers = tuple(answers)
 
     def __len__(self) -> int:
@@ -126,6 +139,11 @@ class Answers(Sequence[Answer]):
         columns = name_columns([str(fact.predicate) for fact in facts], args, is_graph=is_graph)
         columns |= {
             "score": [answer.score for answer in self],
+            **(
+                {"probability": [answer.probability for answer in self]}
+                if any(answer.probability is not None for answer in self)
+                else {}
+            ),
             "rules": ["\n".join(map(str, answer.reasons)) for answer in self],
         }
         return build_frame(columns, library)
@@ -195,6 +213,7 @@ def rank(
     count: int = 10,
     aggregation: Aggregation | None = None,
     known: bool = False,
+    calibration: RankingCalibration | None = None,
 ) -> Answers:
     """Return the best answers to a query, each with the rules that speak for it.
 
@@ -204,6 +223,7 @@ def rank(
     by the second highest and so on, ``max`` the highest, ``noisy-or`` ``1 − Π(1 − c)``, ``weight`` the sum of weights.
     None chooses ``weight`` where rules carry weights, as those of `PathMixture` do, and else ``max-plus``. Answers that
     are known facts are left out unless ``known``. Of facts that stay in an engine, only the best answers come from it.
+    A ``calibration`` (`calibrate_ranking`) adds how probable each answer is.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -225,11 +245,14 @@ def rank(
     kb = declare_predicates(rule_set, kb)
     atom = read_query(query, kb)
     name = str(atom.predicate)
+    if calibration is not None and atom.arity != 2:
+        raise DataError(f"a calibration is of relations of two entities, and {atom} asks about one; leave it out")
+    note = "" if calibration is None else calibration.check_use(aggregation, len(rule_set))
     statements = [statement for statement in rule_set if name in find_conclusions(statement)]
     numbers = {id(statement): number for statement, number in zip(rule_set, rule_set.numbers, strict=True)}
     if isinstance(kb, StoredFacts):
         stored = _rank_stored(statements, kb, atom, count, aggregation, known=known, numbers=numbers)
-        return Answers(atom, stored, kb, aggregation)
+        return Answers(atom, _add_probabilities(stored, atom, calibration), kb, aggregation, note)
     if atom.arity == 1:
         sources, domain, scores, firings = _score_unary(statements, kb, name, aggregation)
     else:
@@ -255,7 +278,18 @@ def rank(
         )
         for index in best.tolist()
     ]
-    return Answers(atom, answers, kb, aggregation)
+    return Answers(atom, _add_probabilities(answers, atom, calibration), kb, aggregation, note)
+
+
+def _add_probabilities(answers: list[Answer], query: Atom, calibration: RankingCalibration | None) -> list[Answer]:
+    if calibration is None:
+        return answers
+    scores = [answer.score for answer in answers]
+    asked: Literal["forward", "backward"] = "backward" if isinstance(query.args[0], Variable) else "forward"
+    probabilities = calibration.probabilities(str(query.predicate), scores, asked).tolist()
+    return [
+        replace(answer, probability=probability) for answer, probability in zip(answers, probabilities, strict=True)
+    ]
 
 
 def _rank_stored(

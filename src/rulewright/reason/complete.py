@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rulewright.checks import Names, Progress, Whole, check_parameter, read_names
-from rulewright.data import KnowledgeBase
+from rulewright.data import KnowledgeBase, signature
 from rulewright.errors import unknown_name
 from rulewright.logic import Comparison, RuleSet
 from rulewright.reason.apply import apply
@@ -20,13 +20,20 @@ from rulewright.reason.program import RuleProgram, Rules, adds_weights, find_rel
 from rulewright.reason.proofs import Proof
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
+if TYPE_CHECKING:
+    from rulewright.reason.calibrate import RankingCalibration
+
 
 @dataclass(frozen=True)
 class NewLink:
-    """A new fact with its score, and the reason: its best proof, or what the strongest rule adds to its score."""
+    """A new fact with its score, and the reason: its best proof, or what the strongest rule adds to its score.
+
+    ``probability`` is what a calibration makes of the score; None for what is no relation of two entities.
+    """
 
     fact: InferredFact
     reason: Proof
+    probability: float | None = None
 
     @property
     def score(self) -> float:
@@ -34,15 +41,24 @@ class NewLink:
         return self.fact.score
 
     def __str__(self) -> str:
-        return f"{self.fact}  {self.score:.3g}"
+        probability = "" if self.probability is None else f"  p {self.probability:.3g}"
+        return f"{self.fact}  {self.score:.3g}{probability}"
 
 
 class Completion(Sequence[NewLink]):
     """The best new facts of a graph, best first; see `complete`. ``note`` says what was left out."""
 
-    def __init__(self, links: Sequence[NewLink], inferred: Inferred, aggregation: Aggregation) -> None:
+    def __init__(
+        self,
+        links: Sequence[NewLink],
+        inferred: Inferred,
+        aggregation: Aggregation,
+        calibration: RankingCalibration | None = None,
+        note: str = "",
+    ) -> None:
         self._links, self.inferred, self.aggregation = tuple(links), inferred, aggregation
-        self.note = inferred.note
+        self.calibration = calibration
+        self.note = "; ".join(part for part in (inferred.note, note) if part)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -59,6 +75,7 @@ class Completion(Sequence[NewLink]):
             "fact": [str(link.fact) for link in self],
             "predicate": [link.fact.predicate for link in self],
             "score": [link.score for link in self],
+            **({} if self.calibration is None else {"probability": [link.probability for link in self]}),
             "rule": [str(link.reason.source) for link in self],
             "premises": [", ".join(map(str, link.reason.leaves())) for link in self],
         }
@@ -79,6 +96,7 @@ def complete(
     count: int = 100,
     predicates: str | Collection[str] | None = None,
     aggregation: Aggregation | None = None,
+    calibration: RankingCalibration | None = None,
     memory_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> Completion:
@@ -87,7 +105,8 @@ def complete(
     Rules are applied once to the known facts, and facts ordered as ``aggregation`` says (`apply`): ``max-plus``, by the
     most confident rule for each, of equals by the second most confident, and so on, or ``weight``, by the sum of
     weights. None chooses ``weight`` for rules that carry weights, and else ``max-plus``. No other fact would come
-    before one of these; which of equally good ones are left out is said in ``note``.
+    before one of these; which of equally good ones are left out is said in ``note``. A ``calibration``
+    (`calibrate_ranking`) adds how probable each fact is.
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid")])
@@ -108,6 +127,7 @@ def complete(
     rule_set = read_rule_set(rules)
     aggregation = aggregation or ("weight" if adds_weights(rule_set) else "max-plus")
     check_parameter("aggregation", aggregation, AGGREGATION)
+    note = "" if calibration is None else calibration.check_use(aggregation, len(rule_set))
     max_facts = count
     if predicates is not None:
         chosen = choose_heads(rule_set, kb, predicates)
@@ -132,7 +152,26 @@ def complete(
                 if progress is not None:
                     progress("looking for reasons", done, len(facts))
                 links.append(NewLink(fact, explainer.prove_once(key)))
-    return Completion(links, inferred, aggregation)
+    if calibration is not None:
+        found = probabilities_of([link.fact for link in links], inferred.kb, calibration)
+        links = [replace(link, probability=value) for link, value in zip(links, found, strict=True)]
+    return Completion(links, inferred, aggregation, calibration, note)
+
+
+def probabilities_of(
+    facts: Sequence[InferredFact], kb: KnowledgeBase, calibration: RankingCalibration
+) -> list[float | None]:
+    """Return how probable new facts are; None for one that is no relation of two entities."""
+    probabilities: list[float | None] = [None] * len(facts)
+    positions: dict[str, list[int]] = {}
+    for position, fact in enumerate(facts):
+        if signature(kb.predicate(fact.predicate)) == "ee":
+            positions.setdefault(fact.predicate, []).append(position)
+    for name, rows in positions.items():
+        values = calibration.probabilities(name, [facts[row].score for row in rows], "fact").tolist()
+        for row, value in zip(rows, values, strict=True):
+            probabilities[row] = value
+    return probabilities
 
 
 def _find_absent(rules: RuleSet, chosen: RuleSet, kb: KnowledgeBase) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MOST_LISTED = 10
 """How many of the statements that speak for a fact are listed with it, the strongest."""
 _FIRINGS = 2_000_000  # that are held at once
+_ABOVE_ZERO = float(np.nextafter(0, 1))
 
 
 class Contribution(NamedTuple):
@@ -118,22 +119,18 @@ class WeightedRules:
         Only what a body speaks for is a fact: that something is a common answer alone does not make it one.
         """
         found: dict[tuple[str, int], InferredColumns] = {}
-        lowest, tied_at, is_cut = max(min_score, float(np.nextafter(0, 1))), 0.0, False
+        lowest, tied_at, is_cut = max(min_score, _ABOVE_ZERO), 0.0, False
+
+        def read_lowest() -> float:  # it rises as better facts are found
+            return lowest
+
         for done, (name, table) in enumerate(self._tables.items()):
             if progress is not None:
                 progress(f"weighing {name}", done, len(self._tables))
-            size, low = 16, 0
-            first, last = (self.kb.domains[type_name] for type_name in self.kb.predicate(name).types)
-            walked, unconditional = table.select(table.has_body), _Unconditional.of(table, self.graph.entities)
-            evidence = Evidence(self.graph, walked.rules)
-            decided = _decided_pairs(self.kb, name, self.graph.entities)
-            while low < len(first) and len(walked.weights):
-                entities = np.arange(first.start + low, first.start + min(low + size, len(first)))
-                firings, facts = self._weigh(evidence, walked, unconditional, entities, decided, lowest)
-                inside = (facts.columns[1] >= last.start) & (facts.columns[1] < last.start + len(last))
-                found[name, low] = facts.select(inside)
-                low += size
-                size = int(np.clip(size * _FIRINGS / max(1, firings), 1, 2 * size))
+            first = self.kb.domains[self.kb.predicate(name).types[0]]
+            heads = np.arange(first.start, first.start + len(first))
+            for block, facts in enumerate(self._weigh_blocks(name, table, heads, read_lowest)):
+                found[name, block] = facts
                 if sum(len(facts.scores) for facts in found.values()) > 2 * max_facts:
                     found, lowest, is_tied = keep_best(found, max_facts, by_lists=False)
                     is_cut, tied_at = True, lowest if is_tied else tied_at
@@ -152,6 +149,40 @@ class WeightedRules:
             for name in dict.fromkeys(owner for (owner, _), facts in found.items() if len(facts.scores))
         }
         return Inferred(self.kb, self.sources, derived, numbers=self.numbers, note=note)
+
+    def score_new_facts(self, relation: str, heads: Ids) -> Iterator[tuple[Ids, Ids, Scores]]:
+        """Yield the new facts ``r(x, y)`` of some ``x`` that rules speak for: ``x``, ``y`` and score, some at a time.
+
+        These are the facts and scores that `apply` gives where nothing limits it.
+
+        >>> from rulewright.logic import parse_rules
+        >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob")])
+        >>> rules = parse_rules("0.9 :: child_of(X, Y) :- parent_of(Y, X). @{weight: 2, weight_inverse: 1}")
+        >>> [[column.tolist() for column in part] for part in WeightedRules(rules, kb).score_new_facts("child_of", [1])]
+        [[[1], [0], [1.5]]]
+        """
+        if relation in self._tables:
+            heads = np.asarray(heads, dtype=np.int64)
+            for facts in self._weigh_blocks(relation, self._tables[relation], heads, lambda: _ABOVE_ZERO):
+                yield facts.columns[0], facts.columns[1], facts.scores
+
+    def _weigh_blocks(
+        self, relation: str, table: _WeightedTable, heads: Ids, read_lowest: Callable[[], float]
+    ) -> Iterator[InferredColumns]:
+        """Yield the new facts of some heads that score so high, of so many heads at a time as firings fit."""
+        last = self.kb.domains[self.kb.predicate(relation).types[1]]
+        walked, unconditional = table.select(table.has_body), _Unconditional.of(table, self.graph.entities)
+        evidence = Evidence(self.graph, walked.rules)
+        decided = _decided_pairs(self.kb, relation, self.graph.entities)
+        size, low = 16, 0
+        while low < len(heads) and len(walked.weights):
+            firings, facts = self._weigh(
+                evidence, walked, unconditional, heads[low : low + size], decided, read_lowest()
+            )
+            inside = (facts.columns[1] >= last.start) & (facts.columns[1] < last.start + len(last))
+            yield facts.select(inside)
+            low += size
+            size = int(np.clip(size * _FIRINGS / max(1, firings), 1, 2 * size))
 
     def _weigh(
         self,
