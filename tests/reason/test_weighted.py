@@ -152,5 +152,6 @@ def test_files_of_completion_rules_are_grouped_and_short():
         for head in ("p", "q")
     ]
     assert parse_rules(text) == rules
-    digits = [len(number.replace(".", "").lstrip("-0")) for number in re.findall(r"weight\w*: (\S+?)[,}]", text)]
+    weights = re.findall(r"weight\w*: ([-.\d]+)\S*?[,}]", text)
+    digits = [len(weight.replace(".", "").lstrip("-0")) for weight in weights]
     assert max(digits) <= 3

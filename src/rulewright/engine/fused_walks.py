@@ -45,6 +45,8 @@ class RuleColumns(NamedTuple):
     answer are in ``answer_rule``, by the end that their path must reach, −1 for any. ``every_rule`` speaks for all.
     Rules about one entity are in ``asked_rule``, by that entity, each with a body, whose entities stand in ``reached``;
     ``body_step`` is the step of a body that is one step, or −1, ``body_end`` the end it must reach, or −1.
+    Rules about the edges of one end alone are in ``lone_rule``: how many of ``lone_step`` leave the candidate, or the
+    entity asked about where ``is_lone_asked``.
     """
 
     step: Column
@@ -64,6 +66,9 @@ class RuleColumns(NamedTuple):
     reached: Column
     body_step: Column
     body_end: Column
+    lone_rule: Column
+    lone_step: Column
+    is_lone_asked: Column
     constant: Column
 
 
@@ -76,11 +81,15 @@ class Firings(NamedTuple):
 
 
 class States(NamedTuple):
-    """For each length of a path, the ways to each entity, and which entities have any, ``many`` of them."""
+    """For each length of a path, the ways to each entity, and which entities have any, ``many`` of them.
+
+    ``is_spoken_for`` is for candidates that are gone through once; nothing is marked between two walks.
+    """
 
     ways: Column
     reached: Column
     many: Column
+    is_spoken_for: Column
 
 
 @numba.njit(cache=True, nogil=True)
@@ -90,6 +99,7 @@ def make_states(depth: int, entities: int) -> States:
         np.zeros((depth + 1, entities)),
         np.zeros((depth + 1, entities), dtype=np.int32),
         np.zeros(depth + 1, dtype=np.int64),
+        np.zeros(entities, dtype=np.bool_),
     )
 
 
@@ -142,7 +152,7 @@ def fire(
     closed, closed_rule, is_apart = rules.closed, rules.closed_rule, rules.is_apart
     answer, answer_end, answer_rule, constant = rules.answer, rules.answer_end, rules.answer_rule, rules.constant
     candidates, fired, values = firings.candidate, firings.rule, firings.value
-    room = len(fired)
+    room, earlier = len(fired), used
     telling, all_wanted = counting == TELLING, len(wanted) == 0
     ways[0, asked], reached[0, 0], many[0] = 1.0, asked, 1
     node = 0
@@ -240,6 +250,54 @@ def fire(
         firings, used = _fire_further(
             graph, rules, asked, hidden_step, hidden_after, wanted, ways.shape[1], firings, used
         )
+    if len(rules.lone_rule):
+        firings, used = _fire_lone(
+            graph, rules, asked, hidden_step, hidden_after, states.is_spoken_for, firings, earlier, used
+        )
+    return firings, used
+
+
+@numba.njit(cache=True, nogil=True)
+def _fire_lone(
+    graph: GraphColumns,
+    rules: RuleColumns,
+    asked: int,
+    hidden_step: int,
+    hidden_after: int,
+    is_spoken_for: Column,
+    firings: Firings,
+    earlier: int,
+    used: int,
+) -> tuple[Firings, int]:
+    """Add the firings of rules about one end alone, for each candidate that another rule speaks for.
+
+    The value of ``n`` edges is ``−1 − n``, which `find_truths` turns into ``log₂(1 + n)``.
+    """
+    last = used
+    for place in range(earlier, last):
+        candidate = firings.candidate[place]
+        if is_spoken_for[candidate]:
+            continue
+        is_spoken_for[candidate] = True
+        if used + len(rules.lone_rule) > len(firings.rule):
+            firings = give_room(firings, used, len(rules.lone_rule))
+        for position in range(len(rules.lone_rule)):
+            entity = asked if rules.is_lone_asked[position] else candidate
+            step = rules.lone_step[position]
+            block = find_block(graph.first_block, graph.block_step, entity, step)
+            if block < 0:
+                continue
+            count = graph.first_edge[block + 1] - graph.first_edge[block]
+            if hidden_step >= 0 and (
+                (step == hidden_step and entity == asked) or (step == hidden_step ^ 1 and entity == hidden_after)
+            ):
+                count -= 1
+            if count > 0:
+                firings.candidate[used], firings.rule[used] = candidate, rules.lone_rule[position]
+                firings.value[used] = -1.0 - count
+                used += 1
+    for place in range(earlier, last):
+        is_spoken_for[firings.candidate[place]] = False
     return firings, used
 
 
@@ -293,9 +351,14 @@ def _fire_further(
 
 @numba.njit(cache=True, nogil=True)
 def find_truths(values: Column, used: int, counting: int) -> None:
-    """Turn the ways of firings into how true they are, see `walks.path_truth`; −1 is of a rule without ways."""
+    """Turn the ways of firings into how true they are, see `walks.path_truth`; −1 is of a rule without ways.
+
+    What is below that is of a rule about one end alone, see `_fire_lone`.
+    """
     for place in range(used):
-        if values[place] < 0 or counting == ONCE:
+        if values[place] < -1:
+            values[place] = np.log2(-values[place])
+        elif values[place] < 0 or counting == ONCE:
             values[place] = 1.0
         elif counting == COUNTED:
             values[place] = np.log2(1 + values[place])
@@ -438,15 +501,36 @@ class ExampleColumns(NamedTuple):
     """The candidates of queries, and for each what speaks for it: a sparse table by rows.
 
     Those of query ``q`` are rows ``first_candidate[q] … first_candidate[q + 1] − 1``, the firings of row ``c`` are
-    ``first_firing[c] … first_firing[c + 1] − 1``; ``spoken_for`` counts a query's candidates that any rule speaks for.
+    ``first_firing[c] … first_firing[c + 1] − 1``; ``stands_for`` says how many candidates a row stands for, and
+    ``spoken_for`` counts a query's candidates that any rule speaks for.
     """
 
     first_candidate: Column
     candidate: Column
+    stands_for: Column
     first_firing: Column
     rule: Column
     value: Column
     spoken_for: Column
+
+
+@numba.njit(cache=True, nogil=True)
+def draw_number(seed: int, first: int, second: int) -> float:
+    """Return a number in [0, 1) that looks drawn, always the same for the same three."""
+    mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(first) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = mixed + np.uint64(second) * np.uint64(0x94D049BB133111EB)
+    for _ in range(2):
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    mixed = mixed ^ (mixed >> np.uint64(32))
+    return float(mixed >> np.uint64(11)) / 2.0**53
+
+
+@numba.njit(cache=True, nogil=True)
+def is_best(scores: Column, is_out: Column, candidate: int, answer: int, max_candidates: int, bound: float) -> bool:
+    """Tell whether a candidate is kept for its score, or as the answer."""
+    if candidate == answer or is_out[candidate]:
+        return bool(candidate == answer)
+    return bool(max_candidates == 0 or (scores[candidate] > 0 and scores[candidate] >= bound))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -461,12 +545,15 @@ def collect_examples(
     first_other: Column,
     other: Column,
     max_candidates: int,
+    max_drawn: int,
+    seed: int,
 ) -> ExampleColumns:
     """Pose queries and return the candidates that rules speak for, with what speaks for each.
 
     Of candidates whose score by ``first_weights`` is above 0, the ``max_candidates`` best are kept, and all that tie
-    with the last of them; of all others that have a rule, none. 0 keeps all candidates that rules speak for. The answer
-    is always kept, ``other`` right answers never.
+    with the last of them; of all ``n`` others that have a rule, each with the chance ``p = max_drawn / n``, to stand
+    for ``1 / p`` of them. With 0 ``max_candidates`` all that rules speak for are kept. The answer is always kept,
+    ``other`` right answers never.
     """
     n_entities, count = len(graph.first_block) - 1, len(entities)
     states = make_states(rules.depth.max(), n_entities)
@@ -477,6 +564,7 @@ def collect_examples(
     rule, value = np.empty(room, dtype=np.int32), np.empty(room)
     room_rows = 1024
     candidates, first_firing = np.empty(room_rows, dtype=np.int32), np.zeros(room_rows + 1, dtype=np.int64)
+    stands_for = np.empty(room_rows)
     first_candidate, spoken_for = np.zeros(count + 1, dtype=np.int64), np.zeros(count)
     size = np.zeros(n_entities, dtype=np.int64)  # of firings of a candidate, then where its next one goes
     is_out = np.zeros(n_entities, dtype=np.bool_)
@@ -496,26 +584,28 @@ def collect_examples(
         for place in range(first_other[row], first_other[row + 1]):
             if other[place] != answer:
                 is_out[other[place]] = True
-        spoken, bound = 0, 0.0
+        spoken, promising, bound = 0, 0, 0.0
         high = np.empty(many)
         for place in range(many):
             candidate = touched[place]
             if not is_out[candidate]:
-                if max_candidates == 0:
-                    spoken += 1
-                elif scores[candidate] > 0:
-                    high[spoken] = scores[candidate]
-                    spoken += 1
-        if 0 < max_candidates < spoken:
-            bound = np.partition(high[:spoken], spoken - max_candidates)[spoken - max_candidates]
+                spoken += 1
+                if scores[candidate] > 0:
+                    high[promising] = scores[candidate]
+                    promising += 1
+        if 0 < max_candidates < promising:
+            bound = np.partition(high[:promising], promising - max_candidates)[promising - max_candidates]
         spoken_for[row] = spoken
+        best = 0
+        for place in range(many):
+            best += is_best(scores, is_out, touched[place], answer, max_candidates, bound)
+        chance = min(1.0, max_drawn / max(spoken - best, 1))
         kept, needed = 0, 0
         for place in range(many):
             candidate = touched[place]
-            is_kept = not is_out[candidate]
-            if max_candidates:
-                is_kept = is_kept and scores[candidate] > 0 and scores[candidate] >= bound
-            if is_kept or candidate == answer:
+            if is_best(scores, is_out, candidate, answer, max_candidates, bound) or (
+                not is_out[candidate] and draw_number(seed, row, candidate) < chance
+            ):
                 touched[kept], touched[place] = candidate, touched[kept]
                 kept += 1
                 needed += size[candidate]
@@ -525,8 +615,10 @@ def collect_examples(
         if rows + kept > room_rows:
             room_rows = max(2 * room_rows, rows + kept)
             grown, grown_first = np.empty(room_rows, dtype=np.int32), np.zeros(room_rows + 1, dtype=np.int64)
+            grown_stands = np.empty(room_rows)
             grown[:rows], grown_first[: rows + 1] = candidates[:rows], first_firing[: rows + 1]
-            candidates, first_firing = grown, grown_first
+            grown_stands[:rows] = stands_for[:rows]
+            candidates, first_firing, stands_for = grown, grown_first, grown_stands
         if total + needed > room:
             room = max(2 * room, total + needed)
             grown_rule, grown_value = np.empty(room, dtype=np.int32), np.empty(room)
@@ -535,6 +627,8 @@ def collect_examples(
         chosen = np.sort(touched[:kept])
         for candidate in chosen:
             candidates[rows] = candidate
+            is_sure = is_best(scores, is_out, candidate, answer, max_candidates, bound)
+            stands_for[rows] = 1.0 if is_sure else 1.0 / chance
             next_one = first_firing[rows] + size[candidate]
             size[candidate] = first_firing[rows] + 1  # one more than where its first firing goes: 0 is for none
             rows += 1
@@ -553,7 +647,13 @@ def collect_examples(
             is_out[other[place]] = False
         first_candidate[row + 1] = rows
     return ExampleColumns(
-        first_candidate, candidates[:rows], first_firing[: rows + 1], rule[:total], value[:total], spoken_for
+        first_candidate,
+        candidates[:rows],
+        stands_for[:rows],
+        first_firing[: rows + 1],
+        rule[:total],
+        value[:total],
+        spoken_for,
     )
 
 
@@ -567,6 +667,7 @@ def rank_loss(
     first_value: Column,
     column: Column,
     value: Column,
+    stands_for: Column,
     positive: Column,
     silent: Column,
     weights: Column,
@@ -574,7 +675,8 @@ def rank_loss(
 ) -> float:
     """Return the loss of all queries; ``slopes``, where it is not empty, gets how it changes with each weight.
 
-    A candidate's score is ``Σ w · value`` over its row of the table; see `target.LOSSES`. A query is gone through
+    A candidate's score is ``Σ w · value`` over its row of the table, and it counts as often as it ``stands_for``
+    candidates; see `target.LOSSES`. A query is gone through
     twice while it is at hand: for its scores, then for the slopes.
     """
     total = 0.0
@@ -599,7 +701,7 @@ def rank_loss(
                 top = max(top, scores[row])
             mass = silent[query] * np.exp(-top)
             for row in range(many):
-                slope[row] = np.exp(scores[row] - top)
+                slope[row] = stands_for[low + row] * np.exp(scores[row] - top)
                 mass += slope[row]
             total += np.log(mass) + top - own
             for row in range(many):
@@ -607,12 +709,14 @@ def rank_loss(
             if answer >= 0:
                 slope[answer] -= 1.0
         else:
-            others = max(many - (1 if answer >= 0 else 0) + silent[query], 1.0)
+            others = max(stands_for[low:high].sum() - (1 if answer >= 0 else 0) + silent[query], 1.0)
             back = 0.0
             for row in range(many + 1):  # the last stands for the silent ones
                 if row == answer:
                     continue
-                gap, share = (scores[row] - own, 1.0 / others) if row < many else (-own, silent[query] / others)
+                gap, share = -own, silent[query] / others
+                if row < many:
+                    gap, share = scores[row] - own, stands_for[low + row] / others
                 if loss == LOGISTIC:
                     height = max(gap, 0.0) + np.log1p(np.exp(-abs(gap)))
                     rise = 1 / (1 + np.exp(-min(max(gap, -50.0), 50.0)))

@@ -222,6 +222,24 @@ class RuleForm(IntEnum):
     """``r(X, Y) ← P(X, Y), X ≠ Y``."""
     EVERY = 4
     """``r(X, Y)``: it speaks for every candidate alike; its path is empty."""
+    ANSWER_EDGES = 5
+    """``r(X, Y) ← p(Y, Z)``: what is true of ``Y`` alone, such as how often it was an answer; ``log₂(1 + edges)``.
+
+    Its path is the step ``p``. It makes no candidate: it speaks only for those that some other rule speaks for.
+    """
+    ASKED_EDGES = 6
+    """``r(X, Y) ← p(X, Z)``: likewise of the entity asked about."""
+
+
+LONE = (RuleForm.ANSWER_EDGES, RuleForm.ASKED_EDGES)
+"""What is said of one end alone."""
+TURNED = {
+    RuleForm.ANSWER: RuleForm.ASKED,
+    RuleForm.ASKED: RuleForm.ANSWER,
+    RuleForm.ANSWER_EDGES: RuleForm.ASKED_EDGES,
+    RuleForm.ASKED_EDGES: RuleForm.ANSWER_EDGES,
+}
+"""What is said of the answer to ``r(X, ?)`` is said of the entity asked about in ``r(?, X)``; others have no turn."""
 
 
 def path_truth(ways: Floats, counting: Ways) -> Floats:
@@ -264,6 +282,12 @@ class RuleTable:
         columns = (self.path_index, self.form, self.constant, self.end)
         path_index, form, constant, end = (column[chosen] for column in columns)
         return RuleTable(self.step, self.paths, path_index, form, constant, end, self.ways)
+
+    @classmethod
+    def of_answer_edges(cls, step: int, counted: int) -> RuleTable:
+        """Return a table of one rule: how many edges of the step ``counted`` leave the answer."""
+        none = np.array([ANY_ENTITY])
+        return cls(step, ((counted,),), np.zeros(1, dtype=np.int64), np.array([RuleForm.ANSWER_EDGES]), none, none)
 
     @classmethod
     def of_paths(cls, step: int, paths: Sequence[Path], ways: Ways = "once") -> RuleTable:
@@ -355,6 +379,8 @@ class Evidence:
         *,
         hide: bool,
         max_candidates: int | None,
+        max_drawn: int = 0,
+        seed: int = 0,
     ) -> ExampleColumns:
         """Pose queries about facts, what is asked about and the answer: see `fused_walks.collect_examples`.
 
@@ -364,7 +390,16 @@ class Evidence:
         first, members = _group_rows(*others, np.arange(len(asked)))
         step = self.table.step if hide else -1
         return collect_examples(
-            *self._columns, _as_floats(first_weights), asked, answers, step, first, members, max_candidates or 0
+            *self._columns,
+            _as_floats(first_weights),
+            asked,
+            answers,
+            step,
+            first,
+            members,
+            max_candidates or 0,
+            max_drawn,
+            seed,
         )
 
     def _read_hidden(self, entities: Ids, hidden: HiddenEdges | None) -> tuple[int, Ids]:
@@ -380,7 +415,7 @@ class Evidence:
     def _find_rule_columns(self) -> RuleColumns:
         """Put the rules at the nodes of the trie of their paths."""
         table = self.table
-        is_walked = (table.form != RuleForm.ASKED) & (table.form != RuleForm.EVERY)
+        is_walked = ~np.isin(table.form, (RuleForm.ASKED, RuleForm.EVERY, *LONE))
         used = np.unique(table.path_index[is_walked]).tolist()
         prefixes = sorted(
             {table.paths[index][:length] for index in used for length in range(len(table.paths[index]) + 1)}
@@ -402,6 +437,7 @@ class Evidence:
         answer = answer[np.lexsort((table.end[answer], rule_node[answer]))]
         asked = np.flatnonzero(table.form == RuleForm.ASKED)
         asked = asked[np.lexsort((table.end[asked], table.path_index[asked], table.constant[asked]))]
+        lone = np.flatnonzero(np.isin(table.form, LONE))
         nodes = np.arange(len(prefixes) + 1)
         return RuleColumns(
             np.array([prefix[-1] if prefix else -1 for prefix in prefixes], dtype=np.int64),
@@ -417,6 +453,9 @@ class Evidence:
             table.constant[asked].astype(np.int64),
             asked,
             *self._find_asked_bodies(asked),
+            lone,
+            np.array([table.paths[index][0] for index in table.path_index[lone]], dtype=np.int64),
+            table.form[lone] == RuleForm.ASKED_EDGES,
             table.constant.astype(np.int64),
         )
 

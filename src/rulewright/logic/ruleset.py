@@ -330,7 +330,9 @@ class RuleSet:
 def _find_head(statement: Statement) -> str:
     """Return the predicate that a statement concludes, or speaks against; empty where it does neither."""
     match statement:
-        case WeightedFormula(Implies(_, Not(Atom(predicate)))) | WeightedFormula(Atom(predicate)):
+        case WeightedFormula(Implies(_, Not(Atom(predicate)))) | WeightedFormula(Implies(_, Atom(predicate))):
+            return str(predicate)
+        case WeightedFormula(Atom(predicate)):
             return str(predicate)
         case Rule(head):
             return str(head.predicate)

@@ -40,13 +40,31 @@ def read_rule_set(rules: Rules) -> RuleSet:
 
 
 def is_completion_formula(statement: Statement) -> bool:
-    """Return whether a soft formula is one that completion learners write: ``w body => !r(X, Y)`` or ``w r(X, c)``."""
+    """Return whether a soft formula is one that completion learners write.
+
+    These are ``w body => !r(X, Y)``, ``w r(X, c)`` and ``w p(Y, Z) => r(X, Y)``.
+    """
     if not isinstance(statement, WeightedFormula) or statement.kind != "soft":
         return False
     match statement.formula:
         case Implies(_, Not(Atom())) | Atom():
             return True
+        case Implies(Atom() as premise, Atom() as head):
+            return is_about_one_end(head, premise)
     return False
+
+
+def is_about_one_end(head: Atom, atom: Atom) -> bool:
+    """Tell whether a body is one atom about one argument of its head, and any other entity.
+
+    >>> x, y, z = map(Variable, "XYZ")
+    >>> is_about_one_end(Atom("r", (x, y)), Atom("p", (z, y))), is_about_one_end(Atom("r", (x, y)), Atom("p", (x, y)))
+    (True, False)
+    """
+    terms = (*head.args, *atom.args)
+    if not all(isinstance(term, Variable) for term in terms) or len(head.args) != 2 or len(atom.args) != 2:
+        return False
+    return len(set(terms)) == 3 and len(set(head.args)) == len(set(atom.args)) == 2
 
 
 def adds_weights(rules: RuleSet) -> bool:

@@ -15,7 +15,7 @@ from rulewright.data.facts import distinct_rows, group_by_signature
 from rulewright.data.index import Ids
 from rulewright.engine import StoredFacts
 from rulewright.engine.batches import Derivation, Source, batch_derivations
-from rulewright.engine.walks import ANY_ENTITY, WAYS, Graph, RuleForm, RuleTable, Ways
+from rulewright.engine.walks import ANY_ENTITY, TURNED, WAYS, Graph, RuleForm, RuleTable, Ways
 from rulewright.errors import DataError
 from rulewright.logic import (
     Atom,
@@ -38,7 +38,7 @@ from rulewright.logic import (
 )
 from rulewright.logic import Literal as LogicLiteral
 from rulewright.reason.inferred import Aggregation
-from rulewright.reason.program import add_new_predicates, find_relevant, read_formula
+from rulewright.reason.program import add_new_predicates, find_relevant, is_about_one_end, read_formula
 
 Scores = npt.NDArray[np.float64]
 
@@ -80,7 +80,8 @@ def read_rows(
     Each has its confidence, or with ``weighted`` its weights: the annotations ``weight`` for ``r(X, ?)`` and
     ``weight_inverse`` for ``r(?, X)``; a rule that has neither weighs ``−log(1 − confidence)``. ``ways`` says what many
     ways along a path count (`path_truth`). With ``weighted``, soft formulas speak too: ``w body => r(X, Y)``,
-    ``w body => !r(X, Y)``, ``w X = Y => !r(X, Y)`` and ``w r(X, c)``. Hard formulas that read as rules are certain.
+    ``w body => !r(X, Y)``, ``w X = Y => !r(X, Y)``, ``w r(X, c)`` and, of one end alone, ``w p(Y, Z) => r(X, Y)``. Hard
+    formulas that read as rules are certain.
 
     A chain, its ends variables or entities, is walked. Of any other rule an engine finds the pairs that it gives, once,
     or those with the entity ``asked`` (position in the head, entity index); they are a relation that only the graph
@@ -143,8 +144,8 @@ class RowReader:
             path, form = walk.path, walk.form
             if inverse and is_closed:
                 path = mirror_path(path)
-            elif inverse and form in (RuleForm.ANSWER, RuleForm.ASKED):
-                form = RuleForm.ASKED if form == RuleForm.ANSWER else RuleForm.ANSWER
+            elif inverse:
+                form = TURNED.get(form, form)
             if weight:
                 row = RankedRule(path, form, walk.constant, walk.end, weight, ways if is_closed else "", statement)
                 self.rows[encode_step(relation, inverse)].append(row)
@@ -162,6 +163,8 @@ class RowReader:
             return None
         if not atoms and comparisons == [Comparison("=", *head.args)]:
             return RuleWalk((), RuleForm.CLOSED)
+        if self.weighted and len(atoms) == 1 and not comparisons and (walk := self._read_lone(head, atoms[0])):
+            return walk
         chain = Chain.read(head, atoms)
         if chain is None:
             return None
@@ -184,6 +187,14 @@ class RowReader:
             return self._read_named(chain, relations)
         path = tuple(encode_step(relation, step.inverse) for relation, step in zip(relations, chain.steps, strict=True))
         return RuleWalk(path, RuleForm.APART if is_apart else RuleForm.CLOSED if path else RuleForm.EVERY)
+
+    def _read_lone(self, head: Atom, atom: Atom) -> RuleWalk | None:
+        """Read ``p(Y, Z)`` below ``r(X, Y)``, which says something of one end alone; None where it is no such body."""
+        if not is_about_one_end(head, atom):
+            return None
+        position = 0 if atom.args[0] in head.args else 1
+        form = RuleForm.ASKED_EDGES if atom.args[position] == head.args[0] else RuleForm.ANSWER_EDGES
+        return RuleWalk((encode_step(self.kb.predicate_index(str(atom.predicate)), position == 1),), form)
 
     def _read_named(self, chain: Chain, relations: Sequence[int]) -> RuleWalk:
         """Read a chain whose head names an entity."""
@@ -238,6 +249,10 @@ def split_statement(statement: Source, weighted: bool) -> tuple[Head, Alternativ
         case Implies(Comparison() as premise, Not(Atom() as head)):
             return head, ((LogicLiteral(premise),),), -1.0
         case Implies(Comparison() as premise, Atom() as head):
+            return head, ((LogicLiteral(premise),),), 1.0
+        case Implies(Atom() as premise, Not(Atom() as head)) if is_about_one_end(head, premise):
+            return head, ((LogicLiteral(premise),),), -1.0
+        case Implies(Atom() as premise, Atom() as head) if is_about_one_end(head, premise):
             return head, ((LogicLiteral(premise),),), 1.0
         case Implies(premise, Not(Atom() as head)):
             return head, Rule(head, (premise,)).alternatives(), -1.0

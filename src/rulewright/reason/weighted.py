@@ -14,10 +14,11 @@ from rulewright.checks import Progress
 from rulewright.data import KnowledgeBase, Value, signature
 from rulewright.data.index import Ids, positions_within, range_bounds
 from rulewright.engine.batches import Source
-from rulewright.engine.walks import Evidence, RuleForm, RuleTable, path_truth
-from rulewright.logic import Atom, Head, Not, RuleSet, WeightedFormula, encode_step, mirror_path
+from rulewright.engine.walks import LONE, TURNED, Evidence, RuleForm, RuleTable, path_truth
+from rulewright.logic import Atom, Head, Implies, Not, RuleSet, WeightedFormula, encode_step, mirror_path
 from rulewright.reason.inferred import Inferred, InferredColumns, describe_cut, keep_best
 from rulewright.reason.instances import FactKey, is_fact, read_fact
+from rulewright.reason.program import is_about_one_end
 from rulewright.reason.proofs import Explanation, Proof, Status
 from rulewright.reason.rule_rows import (
     RankedRule,
@@ -200,7 +201,8 @@ class WeightedRules:
         keys, fact = np.unique(entities[row] * width + candidate, return_inverse=True)
         heads, tails = keys // width, keys % width
         scores = np.bincount(fact, strength, len(keys)) + unconditional.score(heads, tails)
-        is_kept = (np.bincount(fact, strength > 0, len(keys)) > 0) & (scores >= lowest) & ~np.isin(keys, decided)
+        gives = (strength > 0) & ~table.is_any(*LONE)[rule]
+        is_kept = (np.bincount(fact, gives, len(keys)) > 0) & (scores >= lowest) & ~np.isin(keys, decided)
         listed = np.flatnonzero(is_kept[fact] & (strength > 0))
         listed = listed[np.lexsort((-strength[listed], fact[listed]))]
         counts = np.bincount(fact[listed], minlength=len(keys))
@@ -287,8 +289,15 @@ class WeightedRules:
 
 
 def _is_plain(statement: Source) -> bool:
-    """Return whether a statement asks for no facts, and so gives none by itself."""
-    return isinstance(statement, WeightedFormula) and isinstance(statement.formula, Atom)
+    """Return whether a statement asks for no facts, or for facts of one end alone, and so gives none by itself."""
+    if not isinstance(statement, WeightedFormula):
+        return False
+    match statement.formula:
+        case Atom():
+            return True
+        case Implies(Atom() as premise, Atom() as head):
+            return is_about_one_end(head, premise)
+    return False
 
 
 @dataclass(frozen=True)
@@ -321,11 +330,8 @@ class _Unconditional:
 
 def _turn(row: RankedRule) -> RankedRule:
     """Return a rule for ``r(?, y)`` as it is read for ``r(x, ?)``."""
-    match row.form:
-        case RuleForm.ANSWER:
-            return row._replace(form=RuleForm.ASKED)
-        case RuleForm.ASKED:
-            return row._replace(form=RuleForm.ANSWER)
+    if row.form in TURNED:
+        return row._replace(form=TURNED[row.form])
     return row._replace(path=mirror_path(row.path))
 
 

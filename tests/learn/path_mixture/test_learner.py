@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from real_data import DATA, needs_data
 from scipy import sparse
 
-from rulewright import KnowledgeBase, datasets
-from rulewright.engine.walks import WAYS, Evidence, Graph, HiddenEdges, RuleTable
+from rulewright import KnowledgeBase, apply, datasets, explain
+from rulewright.engine.walks import WAYS, Evidence, Graph, HiddenEdges, RuleForm, RuleTable
 from rulewright.errors import DataError, FileError, RulewrightError
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.path_mixture.learner import PathMixture
@@ -67,7 +67,7 @@ def test_given_paths_are_weighed_and_no_others(tmp_path):
     kb = uncles()
     parent, brother, likes, _ = (2 * kb.predicate_index(name) for name in ("parent", "brother", "likes", "uncle"))
     given = {"uncle": [(parent, brother), (likes,)]}
-    mixture = PathMixture(targets=["uncle"], paths=given, constants=0, folder=tmp_path).fit(kb)
+    mixture = PathMixture(targets=["uncle"], paths=given, constants=0, popularity=False, folder=tmp_path).fit(kb)
     assert mixture.ranker_.answers("uncle", "child29", 1)[0][0] == "uncle29"
     assert mixture.ranker_.answers("uncle", "uncle29", 1, inverse=True)[0][0] == "child29"
     used = {path for target in mixture.learned_.values() for path in target.table.paths}
@@ -85,7 +85,7 @@ def test_of_given_paths_the_best_are_weighed_and_those_of_one_relation():
     parent, brother, likes, uncle = (2 * kb.predicate_index(name) for name in ("parent", "brother", "likes", "uncle"))
     given = {"uncle": [(parent, brother), (likes, uncle), (likes,), (parent, parent), (uncle, brother + 1, brother)]}
     for max_paths in (1, 9):
-        mixture = PathMixture(targets=["uncle"], paths=given, constants=0, max_paths=max_paths, min_support=2)
+        mixture = PathMixture(targets=["uncle"], paths=given, constants=0, popularity=False, max_paths=max_paths)
         sampler = FactSampler(Graph(kb))
         hidden = HiddenEdges(uncle, *sampler.graph.edges(uncle))
         counted = count_paths(sampler.graph, hidden, given["uncle"])
@@ -108,7 +108,7 @@ def test_it_goes_on_where_it_stopped(tmp_path):
 
 def test_directions_share_what_they_learned(tmp_path):
     kb = uncles(10)
-    options = {"folder": tmp_path, "targets": ["uncle"], "constants": 0}
+    options = {"folder": tmp_path, "targets": ["uncle"], "constants": 0, "popularity": False}
     alone, shared = PathMixture(**options).fit(kb), PathMixture(**options, shared=0.5).fit(kb)
     everyone = np.arange(kb.n_entities)
     ahead, back = (alone.scores("uncle", everyone, inverse=inverse) for inverse in (False, True))
@@ -139,12 +139,10 @@ def tiny(seed, questions=4, candidates=5, rules=3):
     random = np.random.default_rng(seed)
     table = sparse.csr_array((random.random((questions * candidates, rules)) < 0.4).astype(float))
     start = np.arange(questions + 1) * candidates
-    return RankingExamples(
-        table,
-        start,
-        start[:-1] + random.integers(0, candidates, questions),
-        random.integers(0, 4, questions).astype(float),
-    )
+    positive = start[:-1] + random.integers(0, candidates, questions)
+    stands_for = random.integers(1, 4, questions * candidates).astype(float)
+    stands_for[positive] = 1.0
+    return RankingExamples(table, start, positive, random.integers(0, 4, questions).astype(float), stands_for)
 
 
 @given(st.integers(0, 200), st.sampled_from(list(LOSSES)))
@@ -157,7 +155,13 @@ def test_losses_are_those_of_plain_loops(seed, loss):
     for question in range(len(each.positive)):
         mine = scores[each.start[question] : each.start[question + 1]]
         own = scores[each.positive[question]]
-        others = [score for place, score in enumerate(mine) if place + each.start[question] != each.positive[question]]
+        places = np.arange(each.start[question], each.start[question + 1])
+        others = [
+            score
+            for place, score in zip(places, mine, strict=True)
+            for _ in range(int(each.stands_for[place]))
+            if place != each.positive[question]
+        ]
         others += [0.0] * int(each.silent[question])
         if loss == "softmax":
             expected += np.log(np.exp(own) + np.exp(others).sum()) - own
@@ -244,7 +248,96 @@ def test_the_best_candidates_by_first_weights_are_kept(facts, most, chosen):
         ]
         assert found.start[place + 1] - found.start[place] == len(kept)
         assert (found.positive[place] >= 0) == (int(t) in kept)
-        assert found.silent[place] == kb.n_entities - len(others) - len(high)
+        spoken = {y for y in np.flatnonzero(fires[place]).tolist() if y not in others}
+        assert found.silent[place] == kb.n_entities - len(others) - len(spoken)
+
+
+@given(graphs, st.integers(1, 3), st.integers(0, 6), st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_drawn_candidates_stand_for_all_that_are_left_out(facts, most, drawn, seed):
+    kb = KnowledgeBase.from_triples([(f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(facts)])
+    graph = Graph(kb)
+    before, after = graph.edges(0)
+    paths = [path for path in [(1,), (2,), (0, 1, 0), (2, 0), (0, 0)] if max(path) < 2 * graph.relations]
+    evidence, weights = Evidence(graph, RuleTable.of_paths(0, paths)), np.linspace(-0.5, 1, len(paths))
+    none = count_constant_rules(graph, HiddenEdges(0, before, after), max_length=0)
+
+    def build(**options):
+        return build_examples(evidence, none, (before, after), (before, after), weights, hide=True, **options)
+
+    all_of_them, best = build(), build(max_candidates=most)
+    found = build(max_candidates=most, max_drawn=drawn, seed=seed)
+    np.testing.assert_array_equal(found.silent, all_of_them.silent)
+    for query in range(len(before)):
+        rows = slice(found.start[query], found.start[query + 1])
+        n_best = best.start[query + 1] - best.start[query]
+        n_left = all_of_them.start[query + 1] - all_of_them.start[query] - n_best
+        stands_for = np.sort(found.stands_for[rows])
+        if drawn >= n_left:
+            assert stands_for.tolist() == [1.0] * (n_best + n_left)
+        else:
+            assert stands_for[:n_best].tolist() == [1.0] * n_best
+            assert stands_for[n_best:].tolist() == pytest.approx([n_left / max(drawn, 1)] * (len(stands_for) - n_best))
+
+
+@given(graphs, st.sampled_from(WAYS))
+@settings(max_examples=40, deadline=None)
+def test_rules_about_one_end_count_its_edges_without_the_hidden_one(facts, ways):
+    kb = KnowledgeBase.from_triples([(f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(facts)])
+    graph = Graph(kb)
+    before, after = graph.edges(0)
+    walked = RuleTable.of_paths(0, [(1,), (0, 1, 0)], ways)
+    n_steps = 2 * graph.relations
+    table = walked
+    for step in range(n_steps):
+        table = table.join(RuleTable.of_answer_edges(0, step))
+    asked = RuleTable(0, table.paths, *(np.array([v]) for v in (table.path_index[-1], RuleForm.ASKED_EDGES, -1, -1)))
+    table = table.join(asked)
+    row, candidate, rule, value = Evidence(graph, table).firings(before, HiddenEdges(0, before, after))
+    found = {
+        (r, c, n): v
+        for r, c, n, v in zip(row.tolist(), candidate.tolist(), rule.tolist(), value.tolist(), strict=True)
+        if n >= 2
+    }
+    expected = {}
+    for place, (h, t) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
+        rest = kb.tables()["ee"]
+        keep = ~((rest.predicate == 0) & (rest.columns[0] == h) & (rest.columns[1] == t))
+        without = Graph(kb.with_facts({"ee": rest.keep_rows(keep)}))
+        for y in {*without.walk(np.array([h]), (1,)).indices, *without.walk(np.array([h]), (0, 1, 0)).indices}:
+            for step in range(n_steps):
+                if edges := int(without.degrees(step)[y]):
+                    expected[place, int(y), 2 + step] = np.log2(1 + edges)
+            if edges := int(without.degrees(n_steps - 1)[h]):
+                expected[place, int(y), 2 + n_steps] = np.log2(1 + edges)
+    assert found == pytest.approx(expected)
+
+
+def test_what_was_an_answer_before_may_speak_against_an_answer():
+    random = np.random.default_rng(0)
+    partner = random.permutation(60)  # p leads to one's own partner and to that of another, who has one already
+    facts = [(f"a{i}", "p", f"b{partner[j]}") for i in range(60) for j in (i, (i + 1) % 60)]
+    known = [(f"a{i}", "r", f"b{partner[i]}") for i in range(60) if i % 3]
+    hidden = KnowledgeBase.from_triples([(f"a{i}", "r", f"b{partner[i]}") for i in range(60) if i % 3 == 0])
+    kb = KnowledgeBase.from_triples(facts + known)
+    kb = kb.with_splits({"test": kb.add(hidden).remove(kb)})
+    plain, weighing = (
+        PathMixture(targets=["r"], constants=0, max_length=1, popularity=popularity).fit(kb)
+        for popularity in (False, True)
+    )
+    scores = [evaluate_ranking(mixture, kb, "test").mrr for mixture in (plain, weighing)]
+    assert scores[1] > scores[0] + 0.1
+    (against,) = [str(formula) for formula in weighing.rules_.formulas if "r(Z, Y) => !r(X, Y)" in str(formula)]
+    again = parse_rules(str(weighing.rules_))
+    everyone = np.arange(kb.n_entities)
+    for inverse in (False, True):
+        expected = weighing.scores("r", everyone, inverse=inverse)
+        found = RuleRanker.of(again, kb).scores("r", everyone, inverse=inverse)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+    proof = explain(again, kb, f"r(a0, b{partner[1]})", k=None)
+    assert against and any("r(Z, Y) => !r(X, Y)" in str(part.source) for part in proof.proofs)
+    given = {str(fact) for fact in apply(again, kb, aggregation="weight")}
+    assert f"r(a0, b{partner[0]})" in given
 
 
 @pytest.mark.slow

@@ -9,14 +9,25 @@ from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path as FilePath
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
 from rulewright.checks import SHARE, TIME_LIMIT, Names, OneOf, ParameterRule, Progress, Real, Whole, read_names
 from rulewright.data import KnowledgeBase, signature
 from rulewright.data.index import Ids
-from rulewright.engine.walks import ANY_ENTITY, WAYS, Floats, Graph, RuleForm, RuleTable, Ways, find_relation
+from rulewright.engine.walks import (
+    ANY_ENTITY,
+    LONE,
+    TURNED,
+    WAYS,
+    Floats,
+    Graph,
+    RuleForm,
+    RuleTable,
+    Ways,
+    find_relation,
+)
 from rulewright.errors import DataError, FileError
 from rulewright.files import write_text
 from rulewright.interrupts import TimeBudget
@@ -75,11 +86,13 @@ class PathMixture(Learner):
         max_constants: how many such rules are kept for each query.
         ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `engine.walks.path_truth`.
         negated: paths of up to so many relations may have negative weights, as may that ``x`` and ``y`` are one.
+        popularity: whether it counts, for or against, how often a candidate is an answer: ``r(Z, Y) => r(X, Y)``.
         questions: which facts are asked about. ``as valid`` draws them to be about two entities that another fact links
             as often as those of the split ``valid`` are, where there is one: benchmarks such as FB15K-237 leave facts
             about linked entities out of what is asked; see `FactSampler`. ``as given`` draws all alike.
-        queries, candidates: how many facts of each relation are asked about, and how many of the best candidates are
-            kept for each on large graphs; None is all.
+        queries: how many facts of each relation are asked about.
+        candidates, drawn: on large graphs, how many of the best candidates are kept for each query, and how many of the
+            others that some rule speaks for are drawn to stand for all of them; None keeps all candidates.
         loss: ``softmax``, ``logistic`` or ``margin``.
         l1, l2, prior: ``l1`` makes weights sparse, ``l2`` holds them near ``prior`` times ``−log(1 − confidence)``.
         shared: a path weighs, beside its own, so much times its weight in the other direction.
@@ -119,6 +132,7 @@ class PathMixture(Learner):
         "questions": OneOf(*QUESTION_CHOICES),
         "queries": Whole(1),
         "candidates": Whole(1, optional=True),
+        "drawn": Whole(0),
         "loss": OneOf(*LOSSES),
         "l1": Real(0),
         "l2": Real(0),
@@ -146,9 +160,11 @@ class PathMixture(Learner):
         max_constants: int = 20_000,
         ways: Ways = "telling",
         negated: int = 1,
+        popularity: bool = True,
         questions: QuestionChoice = "as valid",
         queries: int = 500,
         candidates: int | None = 300,
+        drawn: int = 100,
         loss: Loss = "softmax",
         l1: float = 0.0,
         l2: float = 1.0,
@@ -167,8 +183,9 @@ class PathMixture(Learner):
         self.min_support, self.min_confidence = min_support, min_confidence
         self.sample, self.max_edges = sample, max_edges
         self.constants, self.max_constants = constants, max_constants
-        self.ways, self.negated = ways, negated
-        self.questions, self.queries, self.candidates = questions, queries, candidates
+        self.ways, self.negated, self.popularity = ways, negated, popularity
+        self.questions, self.queries = questions, queries
+        self.candidates, self.drawn = candidates, drawn
         self.loss, self.l1, self.l2 = loss, l1, l2
         self.prior, self.shared = prior, shared
         self.iterations, self.min_valid = iterations, min_valid
@@ -378,7 +395,8 @@ def write_mixture(learned: Mapping[int, Target], kb: KnowledgeBase) -> RuleSet:
     """Write each rule once, with ``weight`` for ``r(X, ?)`` and ``weight_inverse`` for ``r(?, X)``, heaviest first.
 
     Confidence is ``support / (body + 5)``, counted over the queries of training. What speaks against a relation is
-    a formula ``w q(X, Y) => !r(X, Y)``; how often an entity is the answer to any query, a formula ``w r(X, c)``.
+    a formula ``w q(X, Y) => !r(X, Y)``; how often an entity is the answer to any query, a formula ``w r(X, c)`` of that
+    one, and ``w r(Z, Y) => r(X, Y)`` of all.
     ``ways`` says what many ways along a path count, where that is not the same as one.
     """
     figures: dict[MixtureRule, dict[str, float]] = {}
@@ -409,7 +427,7 @@ def _read_forwards(step: int, target: Target) -> Iterator[tuple[MixtureRule, flo
         if form == RuleForm.CLOSED:
             path = mirror_path(path) if inverse else path
         elif inverse:  # what is an answer to r(?, X) stands first in r, as does what r(X, ?) asks about
-            form = RuleForm.ASKED if form == RuleForm.ANSWER else RuleForm.ANSWER
+            form = TURNED[RuleForm(form)]
         yield MixtureRule(step_relation(step), form, path, constant, end, weight < 0), weight, support, body
 
 
@@ -418,8 +436,10 @@ def _write_rule(
 ) -> Statement:
     x, y = Variable("X"), Variable("Y")
     head_args: tuple[Term, Term] = (x, y)
-    last: Term = y
-    if rule.form != RuleForm.CLOSED:
+    first, last = x, cast(Term, y)
+    if rule.form in LONE:
+        first, last = x if rule.form == RuleForm.ASKED_EDGES else y, Variable("Z")
+    elif rule.form != RuleForm.CLOSED:
         constant = Symbol(labels[rule.constant])
         head_args = (x, constant) if rule.form == RuleForm.ANSWER else (constant, x)
         last = Variable("Z") if rule.end == ANY_ENTITY else Symbol(labels[rule.end])
@@ -430,13 +450,19 @@ def _write_rule(
     if rule.form == RuleForm.CLOSED and ways != "once":
         shown["ways"] = ways
     annotations = Annotations(shown)
-    body: tuple[Formula, ...] = path_atoms(decode_path(rule.path, relations), x, last)
+    body: tuple[Formula, ...] = path_atoms(decode_path(rule.path, relations), first, last)
     if rule.against:
         premise: Formula = Comparison("=", x, y) if not body else And(body) if len(body) > 1 else body[0]
         weight = -min(entry.get(FORWARD, 0.0), entry.get(BACKWARD, 0.0))
         return WeightedFormula(Implies(premise, Not(head)), "soft", weight, annotations)
-    if not body:
-        formula = head if rule.form != RuleForm.CLOSED else Implies(Comparison("=", x, y), head)
+    if not body or rule.form in LONE:
+        formula: Formula = (
+            head
+            if rule.form not in (RuleForm.CLOSED, *LONE)
+            else Implies(body[0], head)
+            if body
+            else Implies(Comparison("=", x, y), head)
+        )
         return WeightedFormula(formula, "soft", _heaviest(entry), annotations)
     confidence = min(1.0, entry["support"] / (entry["body"] + DOUBT))
     return Rule(head, body, float(f"{confidence:.3g}"), annotations)

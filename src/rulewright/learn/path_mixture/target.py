@@ -14,7 +14,7 @@ from scipy import optimize, sparse
 
 from rulewright.data.index import Ids, match_sorted
 from rulewright.engine.fused_walks import LOGISTIC, MARGIN, SOFTMAX, find_column_maxima, rank_loss
-from rulewright.engine.walks import ANY_ENTITY, Evidence, Floats, Graph, HiddenEdges, RuleForm, RuleTable
+from rulewright.engine.walks import ANY_ENTITY, LONE, Evidence, Floats, Graph, HiddenEdges, RuleForm, RuleTable
 from rulewright.learn.path_mixture.paths import (
     DOUBT,
     CountedRules,
@@ -23,7 +23,7 @@ from rulewright.learn.path_mixture.paths import (
     find_paths,
 )
 from rulewright.learn.path_mixture.questions import FactSampler
-from rulewright.logic import Path
+from rulewright.logic import Path, invert_step
 
 if TYPE_CHECKING:
     from rulewright.learn.path_mixture.learner import PathMixture
@@ -68,6 +68,9 @@ def learn_target(
 
     sample = sampler.draw(facts, mixture.sample, random)
     table, first_weights = _find_path_rules(mixture, graph, HiddenEdges(relation, *sample), given)
+    if mixture.popularity:
+        table = table.join(RuleTable.of_answer_edges(relation, invert_step(relation)))
+        first_weights = np.append(first_weights, 0.0)
     counted = count_constant_rules(
         graph,
         HiddenEdges(relation, *draw(facts, 20 * mixture.queries)),
@@ -88,6 +91,8 @@ def learn_target(
             first_weights,
             hide=hide,
             max_candidates=mixture.candidates if is_large else None,
+            max_drawn=mixture.drawn,
+            seed=mixture.seed,
         )
 
     train, held_out = ask(sampler.draw(facts, mixture.queries, random), facts, hide=True), None
@@ -96,16 +101,16 @@ def learn_target(
         order = np.argsort(every[0], kind="stable")
         asked = draw(valid.edges(relation), mixture.queries)
         held_out = ask(asked, (every[0][order], every[1][order]), hide=False)
-    weights, support, body = _fit_columns(mixture, train, held_out, table.paths)
-    n_paths = len(table.paths)
-    column, value = _place_constants(counted, np.arange(len(counted.support)), counted.confidence, n_paths)
-    rule_weights = np.concatenate([weights[:n_paths], weights[column] * value])
+    weights, support, body = _fit_columns(mixture, train, held_out, table)
+    n_own = len(table)
+    column, value = _place_constants(counted, np.arange(len(counted.support)), counted.confidence, n_own)
+    rule_weights = np.concatenate([weights[:n_own], weights[column] * value])
     keep = np.flatnonzero(np.abs(rule_weights) > 1e-6)
     return Target(
         evidence.table.select(keep),
         rule_weights[keep],
-        np.concatenate([support[:n_paths], counted.support])[keep],
-        np.concatenate([body[:n_paths], counted.body])[keep],
+        np.concatenate([support[:n_own], counted.support])[keep],
+        np.concatenate([body[:n_own], counted.body])[keep],
         time.process_time() - started,
     )
 
@@ -150,13 +155,15 @@ class RankingExamples:
     """Candidates, query by query: ``features`` (candidate × column) says which rules speak for each.
 
     ``start`` is where each query's candidates begin (one more at the end), ``positive`` the row of its right answer
-    (−1 where no rule speaks for it) and ``silent`` how many further candidates no rule speaks for.
+    (−1 where no rule speaks for it), ``silent`` how many further candidates no rule speaks for and ``stands_for`` how
+    many candidates each stands for, more than itself where it was drawn from many.
     """
 
     features: sparse.csr_array
     start: Ids
     positive: Ids
     silent: Floats
+    stands_for: Floats
 
     @cached_property
     def query(self) -> Ids:
@@ -173,23 +180,31 @@ def build_examples(
     *,
     hide: bool,
     max_candidates: int | None = None,
+    max_drawn: int = 0,
+    seed: int = 0,
 ) -> RankingExamples:
     """Pose queries about facts, given as what is asked about and the answer; ``hide`` hides its fact from each.
 
-    The rules are paths, then those that are ``counted``. Right answers beside the one asked for, by all true facts
-    ``truth``, sorted, are left out. Where ``max_candidates`` is given, a query keeps its answer and so many other
-    candidates, those that score highest by ``first_weights``; the others then count neither as candidates nor as
-    silent ones.
+    The rules are those that have a column each, then those that are ``counted``. Right answers beside the one asked
+    for, by all true facts ``truth``, sorted, are left out. Where ``max_candidates`` is given, a query keeps its answer
+    and so many other candidates, those that score highest by ``first_weights``, and about ``max_drawn`` of the rest,
+    which stand for all of it.
     """
     (entity, answer), entities, count = facts, evidence.graph.entities, len(facts[0])
-    n_paths = len(first_weights) - len(counted.support)
-    width = n_paths + _FAMILIES * (len(_BINS) + 1)
+    n_own = len(first_weights) - len(counted.support)
+    width = n_own + _FAMILIES * (len(_BINS) + 1)
     other_row, known = match_sorted(entity, truth[0])
     others = truth[1][known]
     is_other = others != answer[other_row]
     other_row, others = other_row[is_other], others[is_other]
     found = evidence.collect_examples(
-        facts, first_weights, (other_row, others), hide=hide, max_candidates=max_candidates
+        facts,
+        first_weights,
+        (other_row, others),
+        hide=hide,
+        max_candidates=max_candidates,
+        max_drawn=max_drawn,
+        seed=seed,
     )
     query = np.repeat(np.arange(count), np.diff(found.first_candidate))
     n_firings = np.diff(found.first_firing)
@@ -197,7 +212,7 @@ def build_examples(
     firing_row = np.repeat(query, n_firings)
     column, value = _place_firings(
         counted,
-        n_paths,
+        n_own,
         firing_row,
         np.repeat(is_answer, n_firings),
         found.rule.astype(np.int64),
@@ -215,12 +230,13 @@ def build_examples(
         found.first_candidate,
         positive,
         np.maximum(entities - np.bincount(other_row, minlength=count) - found.spoken_for, 0),
+        found.stands_for,
     )
 
 
 def _place_firings(
     counted: CountedRules,
-    n_paths: int,
+    n_own: int,
     row: Ids,
     is_answer: npt.NDArray[np.bool_],
     rule: Ids,
@@ -228,17 +244,17 @@ def _place_firings(
     *,
     hide: bool,
 ) -> tuple[Ids, Floats]:
-    """Return the column and the value of each firing; each path rule has a column of its own.
+    """Return the column and the value of each firing; each of the first rules has a column of its own.
 
     Where ``hide``, the confidence of rules with constants is counted without the query's own fact: as it would be, or 0
     where the rule would have too little support. For rules about the entity asked about, that fact counts for all
     candidates of the query if it is among the rule's successes.
     """
-    firing = np.flatnonzero(rule >= n_paths)
+    firing = np.flatnonzero(rule >= n_own)
     if len(firing) == 0:
         return rule, truth
     column, value = rule.copy(), truth.copy()
-    chosen = rule[firing] - n_paths
+    chosen = rule[firing] - n_own
     confidence = counted.confidence[chosen]
     if hide:
         form, own = counted.table.form[chosen], is_answer[firing]
@@ -247,11 +263,11 @@ def _place_firings(
         support, body = counted.support[chosen] - own, counted.body[chosen] - (form == RuleForm.ANSWER)
         support = np.where(support >= counted.min_support[chosen], support, 0.0)
         confidence = support / (np.maximum(body, 0.0) + DOUBT)
-    column[firing], value[firing] = _place_constants(counted, chosen, confidence, n_paths)
+    column[firing], value[firing] = _place_constants(counted, chosen, confidence, n_own)
     return column, value
 
 
-def _place_constants(counted: CountedRules, chosen: Ids, confidence: Floats, n_paths: int) -> tuple[Ids, Floats]:
+def _place_constants(counted: CountedRules, chosen: Ids, confidence: Floats, n_own: int) -> tuple[Ids, Floats]:
     """Return the columns and values of rules with constants: those of one family and a like confidence share a column.
 
     Such a rule has few observations, so it gets no free weight: its value is ``−log(1 − confidence)``, times the weight
@@ -259,7 +275,7 @@ def _place_constants(counted: CountedRules, chosen: Ids, confidence: Floats, n_p
     """
     has_any_end = counted.table.end[chosen] == ANY_ENTITY
     family = np.where(counted.table.form[chosen] == RuleForm.ASKED, 2, np.where(has_any_end, 0, 1))
-    column = n_paths + family * (len(_BINS) + 1) + np.searchsorted(_BINS, confidence)
+    column = n_own + family * (len(_BINS) + 1) + np.searchsorted(_BINS, confidence)
     return column, -np.log1p(-np.minimum(confidence, 0.999))
 
 
@@ -284,6 +300,7 @@ def find_loss(
         np.asarray(features.indptr, dtype=np.int64),
         np.asarray(features.indices, dtype=np.int32),
         features.data,
+        examples.stands_for,
         np.asarray(examples.positive, dtype=np.int64),
         np.asarray(examples.silent, dtype=np.float64),
         np.ascontiguousarray(weights),
@@ -293,19 +310,25 @@ def find_loss(
 
 
 def _fit_columns(
-    mixture: PathMixture, train: RankingExamples, held_out: RankingExamples | None, paths: Sequence[Path]
+    mixture: PathMixture, train: RankingExamples, held_out: RankingExamples | None, table: RuleTable
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the weight of each column, how often it spoke for an answer, and how often at all."""
-    n_paths, width = len(paths), train.features.shape[1]
+    """Return the weight of each column, how often it spoke for an answer, and how often at all.
+
+    The first columns are of the rules of the table, which have each a column of their own.
+    """
+    n_own, width = len(table), train.features.shape[1]
     if train.features.shape[0] == 0:  # no rule ever speaks
         return np.zeros(width), np.zeros(width), np.zeros(width)
     features = train.features
     body = np.bincount(features.indices, minlength=width).astype(np.float64)
     support = np.bincount(features[train.positive[train.positive >= 0]].indices, minlength=width).astype(np.float64)
     start = np.zeros(width)
-    start[1:n_paths] = -mixture.prior * np.log1p(-support / (body + DOUBT))[1:n_paths]
+    start[1:n_own] = -mixture.prior * np.log1p(-support / (body + DOUBT))[1:n_own]
     lower, upper = np.zeros(width), np.full(width, np.inf)
-    lower[:n_paths] = [_LOWEST_WEIGHT if 0 < mixture.negated >= len(path) else 0.0 for path in paths]
+    is_lone = np.isin(table.form, LONE)
+    start[:n_own][is_lone] = 0.0
+    lengths = np.array([len(path) for path in table.paths])[table.path_index]
+    lower[:n_own][is_lone | ((mixture.negated > 0) & (lengths <= mixture.negated))] = _LOWEST_WEIGHT
     upper[0] = 0.0  # that X = Y may only speak against
     scale = find_column_maxima(np.asarray(features.indices, dtype=np.int32), features.data, np.ones(width))
     for examples in (train, held_out):

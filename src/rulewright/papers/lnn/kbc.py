@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     kb = datasets.load(str(settings["set"]))
     options = settings["options"]
     progress = make_progress(tell, "questions learned")
-    mixture = PathMixture(seed=seed, folder=folder, progress=progress, **options).fit(kb)
+    mixture = PathMixture(seed=seed, processes=os.cpu_count() or 1, folder=folder, progress=progress, **options).fit(kb)
     learned = time.process_time()
     rows, by_split = rank_splits(mixture, kb, ("valid", "test"), tell)
     return {
