@@ -46,7 +46,9 @@ class RuleColumns(NamedTuple):
     Rules about one entity are in ``asked_rule``, by that entity, each with a body, whose entities stand in ``reached``;
     ``body_step`` is the step of a body that is one step, or −1, ``body_end`` the end it must reach, or −1.
     Rules about the edges of one end alone are in ``lone_rule``: how many of ``lone_step`` leave the candidate, or the
-    entity asked about where ``is_lone_asked``.
+    entity asked about where ``is_lone_asked``. Rules of two paths are ``both_rule[both[n]] …`` at the later of their
+    nodes; what the earlier one reached is kept in the slot ``kept_slot`` of its node (−1 for none), the rule's
+    ``both_slot``.
     """
 
     step: Column
@@ -69,6 +71,10 @@ class RuleColumns(NamedTuple):
     lone_rule: Column
     lone_step: Column
     is_lone_asked: Column
+    kept_slot: Column
+    both: Column
+    both_rule: Column
+    both_slot: Column
     constant: Column
 
 
@@ -154,6 +160,10 @@ def fire(
     candidates, fired, values = firings.candidate, firings.rule, firings.value
     room, earlier = len(fired), used
     telling, all_wanted = counting == TELLING, len(wanted) == 0
+    kept_slot, both, both_rule, both_slot = rules.kept_slot, rules.both, rules.both_rule, rules.both_slot
+    has_both, n_kept, kept = len(both_rule) > 0, 0, np.empty(256 if len(both_rule) else 0, dtype=np.int32)
+    slot_first = np.zeros(kept_slot.max() + 1 if has_both else 0, dtype=np.int64)
+    slot_past = np.zeros(len(slot_first), dtype=np.int64)
     ways[0, asked], reached[0, 0], many[0] = 1.0, asked, 1
     node = 0
     while node < len(node_step):
@@ -219,6 +229,32 @@ def fire(
                 if (all_wanted or wanted[end]) and not (leave_out and end == asked):
                     candidates[used], fired[used], values[used] = end, rule, ways[depth, end]
                     used += 1
+        if has_both:
+            slot = kept_slot[node]
+            if slot >= 0:
+                if n_kept + here > len(kept):
+                    grown = np.empty(2 * (n_kept + here), dtype=np.int32)
+                    grown[:n_kept] = kept[:n_kept]
+                    kept = grown
+                kept[n_kept : n_kept + here] = reached[depth, :here]
+                slot_first[slot], slot_past[slot] = n_kept, n_kept + here
+                n_kept += here
+            for place in range(both[node], both[node + 1]):
+                slot = both_slot[place]
+                if used + slot_past[slot] - slot_first[slot] > room:
+                    firings = give_room(firings, used, slot_past[slot] - slot_first[slot])
+                    candidates, fired, values = firings.candidate, firings.rule, firings.value
+                    room = len(fired)
+                for position in range(slot_first[slot], slot_past[slot]):
+                    end = kept[position]
+                    if ways[depth, end] != 0.0 and (all_wanted or wanted[end]):
+                        candidates[used], fired[used], values[used] = end, both_rule[place], -1.0
+                        used += 1
+            needed = used + high - low
+            if needed > room:
+                firings = give_room(firings, used, high - low)
+                candidates, fired, values = firings.candidate, firings.rule, firings.value
+                room = len(fired)
         while low < high and answer_end[low] < 0:
             rule = answer_rule[low]
             if all_wanted or wanted[constant[rule]]:

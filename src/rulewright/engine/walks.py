@@ -7,7 +7,7 @@ rules for one query, and `Evidence` says which of them speak for which candidate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Literal
@@ -229,6 +229,8 @@ class RuleForm(IntEnum):
     """
     ASKED_EDGES = 6
     """``r(X, Y) ← p(X, Z)``: likewise of the entity asked about."""
+    BOTH = 7
+    """``r(X, Y) ← P(X, Y), Q(X, Y)``: it is true where two paths join them, in however many ways."""
 
 
 LONE = (RuleForm.ANSWER_EDGES, RuleForm.ASKED_EDGES)
@@ -262,7 +264,7 @@ class RuleTable:
     """Rules for one query, as columns. ``step`` walks the query's relation from what is asked about to the answer.
 
     Each rule has a path (``path_index`` into ``paths``), a form, and where the form names them a ``constant`` and an
-    ``end``, both entity indices; see `RuleForm`.
+    ``end``, both entity indices; see `RuleForm`. Of a rule of two paths ``second_index`` is the other's, else it is −1.
     """
 
     step: int
@@ -273,15 +275,20 @@ class RuleTable:
     end: Ids
     ways: Ways = "once"
     """What many ways along a closed path count, see `path_truth`."""
+    second_index: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.second_index) < len(self.path_index):
+            object.__setattr__(self, "second_index", np.full(len(self.path_index), -1, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.path_index)
 
     def select(self, chosen: npt.NDArray[np.bool_] | Ids) -> RuleTable:
         """Return some of the rules."""
-        columns = (self.path_index, self.form, self.constant, self.end)
-        path_index, form, constant, end = (column[chosen] for column in columns)
-        return RuleTable(self.step, self.paths, path_index, form, constant, end, self.ways)
+        columns = (self.path_index, self.form, self.constant, self.end, self.second_index)
+        path_index, form, constant, end, second_index = (column[chosen] for column in columns)
+        return RuleTable(self.step, self.paths, path_index, form, constant, end, self.ways, second_index)
 
     @classmethod
     def of_answer_edges(cls, step: int, counted: int) -> RuleTable:
@@ -296,17 +303,28 @@ class RuleTable:
         none = np.full(count, ANY_ENTITY, dtype=np.int64)
         return cls(step, tuple(paths), np.arange(count), np.zeros(count, dtype=np.int64), none, none, ways)
 
+    @classmethod
+    def of_both(cls, step: int, pairs: Sequence[tuple[Path, Path]]) -> RuleTable:
+        """Return a table of rules of two paths."""
+        table = cls.of_paths(step, list(dict.fromkeys(path for pair in pairs for path in pair)))
+        position = {path: index for index, path in enumerate(table.paths)}
+        first, second = np.array([[position[path] for path in pair] for pair in pairs], dtype=np.int64).reshape(-1, 2).T
+        none, form = np.full(len(pairs), ANY_ENTITY), np.full(len(pairs), int(RuleForm.BOTH))
+        return cls(step, table.paths, first, form, none, none, second_index=second)
+
     def join(self, other: RuleTable) -> RuleTable:
         """Return the rules of both."""
         paths = tuple(dict.fromkeys((*self.paths, *other.paths)))
         position = {path: index for index, path in enumerate(paths)}
-        moved = [
-            np.array([position[path] for path in table.paths], dtype=np.int64)[table.path_index]
-            for table in (self, other)
-        ]
+        moved, seconds = [], []
+        for table in (self, other):
+            move = np.array([*(position[path] for path in table.paths), -1], dtype=np.int64)  # the last for −1
+            moved.append(move[table.path_index])
+            seconds.append(move[table.second_index])
         names = ("form", "constant", "end")
         form, constant, end = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
-        return RuleTable(self.step, paths, np.concatenate(moved), form, constant, end, self.ways)
+        path_index, second_index = np.concatenate(moved), np.concatenate(seconds)
+        return RuleTable(self.step, paths, path_index, form, constant, end, self.ways, second_index)
 
 
 _COUNTING = {"once": ONCE, "counted": COUNTED, "telling": TELLING}
@@ -416,7 +434,8 @@ class Evidence:
         """Put the rules at the nodes of the trie of their paths."""
         table = self.table
         is_walked = ~np.isin(table.form, (RuleForm.ASKED, RuleForm.EVERY, *LONE))
-        used = np.unique(table.path_index[is_walked]).tolist()
+        is_both = table.form == RuleForm.BOTH
+        used = np.unique([*table.path_index[is_walked], *table.second_index[is_both]]).astype(np.int64).tolist()
         prefixes = sorted(
             {table.paths[index][:length] for index in used for length in range(len(table.paths[index]) + 1)}
         )
@@ -438,6 +457,13 @@ class Evidence:
         asked = np.flatnonzero(table.form == RuleForm.ASKED)
         asked = asked[np.lexsort((table.end[asked], table.path_index[asked], table.constant[asked]))]
         lone = np.flatnonzero(np.isin(table.form, LONE))
+        both = np.flatnonzero(is_both)
+        ends = np.sort([rule_node[both], node_of_path[table.second_index[both]]], axis=0)
+        by_later = np.argsort(ends[1], kind="stable")
+        both, (earlier, later) = both[by_later], ends[:, by_later]
+        kept_nodes = np.unique(earlier)
+        kept_slot = np.full(len(prefixes), -1, dtype=np.int64)
+        kept_slot[kept_nodes] = np.arange(len(kept_nodes))
         nodes = np.arange(len(prefixes) + 1)
         return RuleColumns(
             np.array([prefix[-1] if prefix else -1 for prefix in prefixes], dtype=np.int64),
@@ -456,6 +482,10 @@ class Evidence:
             lone,
             np.array([table.paths[index][0] for index in table.path_index[lone]], dtype=np.int64),
             table.form[lone] == RuleForm.ASKED_EDGES,
+            kept_slot,
+            np.searchsorted(later, nodes),
+            both,
+            kept_slot[earlier],
             table.constant.astype(np.int64),
         )
 

@@ -116,13 +116,13 @@ def decode_path(path: Path, relations: Sequence[str]) -> tuple[Step, ...]:
     return tuple(Step(relations[step_relation(step)], bool(is_inverse(step))) for step in path)
 
 
-def path_atoms(steps: Sequence[Step], start: Term, end: Term) -> tuple[Atom, ...]:
-    """Write a path as atoms that lead from one term to another over the variables V1, V2, …
+def path_atoms(steps: Sequence[Step], start: Term, end: Term, *, first: int = 1) -> tuple[Atom, ...]:
+    """Write a path as atoms that lead from one term to another over the variables V1, V2, …, numbered from ``first``.
 
     >>> print(*path_atoms([Step("q"), Step("p", inverse=True)], Variable("X"), Symbol("c")))
     q(X, V1) p(c, V1)
     """
-    stops: list[Term] = [start, *(Variable(f"V{position}") for position in range(1, len(steps))), end]
+    stops: list[Term] = [start, *(Variable(f"V{first + position}") for position in range(len(steps) - 1)), end]
     return tuple(
         Atom(step.relation, (after, before) if step.inverse else (before, after))
         for step, before, after in zip(steps, stops, stops[1:], strict=False)

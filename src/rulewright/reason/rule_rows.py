@@ -33,6 +33,7 @@ from rulewright.logic import (
     Term,
     Variable,
     WeightedFormula,
+    encode_path,
     encode_step,
     mirror_path,
 )
@@ -65,6 +66,7 @@ class RankedRule(NamedTuple):
     weight: float
     ways: str
     source: Source
+    second: Path = ()
 
 
 def read_rows(
@@ -83,9 +85,10 @@ def read_rows(
     ``w body => !r(X, Y)``, ``w X = Y => !r(X, Y)``, ``w r(X, c)`` and, of one end alone, ``w p(Y, Z) => r(X, Y)``. Hard
     formulas that read as rules are certain.
 
-    A chain, its ends variables or entities, is walked. Of any other rule an engine finds the pairs that it gives, once,
-    or those with the entity ``asked`` (position in the head, entity index); they are a relation that only the graph
-    has. Statements about anything but relations answer no query and are passed over.
+    A chain, its ends variables or entities, is walked, as are two chains between the same ends. Of any other rule an
+    engine finds the pairs that it gives, once, or those with the entity ``asked`` (position in the head, entity index);
+    they are a relation that only the graph has. Statements about anything but relations answer no query and are passed
+    over.
     """
     reader = RowReader(kb, weighted)
     for statement in statements:
@@ -137,17 +140,18 @@ class RowReader:
             self.derived.append(None)
             self.derivations += [Derivation(head, tuple(body), statement, index) for body in alternatives]
             walk = RuleWalk((encode_step(len(self.kb.predicates) + index),), RuleForm.CLOSED)
-        is_closed = walk.form in (RuleForm.CLOSED, RuleForm.APART)
+        has_ways = walk.form in (RuleForm.CLOSED, RuleForm.APART)
         relation = self.kb.predicate_index(name)
         weights = read_weights(statement, self.weighted, sign)
         for inverse, weight in zip((False, True), weights, strict=True):
-            path, form = walk.path, walk.form
-            if inverse and is_closed:
-                path = mirror_path(path)
+            path, form, second = walk.path, walk.form, walk.second
+            if inverse and (has_ways or form == RuleForm.BOTH):
+                path, second = mirror_path(path), mirror_path(second)
             elif inverse:
                 form = TURNED.get(form, form)
             if weight:
-                row = RankedRule(path, form, walk.constant, walk.end, weight, ways if is_closed else "", statement)
+                counting = ways if has_ways else ""
+                row = RankedRule(path, form, walk.constant, walk.end, weight, counting, statement, second)
                 self.rows[encode_step(relation, inverse)].append(row)
 
     def _read_walk(self, head: Atom, body: Sequence[Formula | LogicLiteral]) -> RuleWalk | None:
@@ -167,7 +171,7 @@ class RowReader:
             return walk
         chain = Chain.read(head, atoms)
         if chain is None:
-            return None
+            return None if comparisons else self._read_both(head, atoms)
         relations = [self.kb.predicate_index(step.relation) for step in chain.steps]
         stops: list[Term] = []
         if comparisons:
@@ -195,6 +199,26 @@ class RowReader:
         position = 0 if atom.args[0] in head.args else 1
         form = RuleForm.ASKED_EDGES if atom.args[position] == head.args[0] else RuleForm.ANSWER_EDGES
         return RuleWalk((encode_step(self.kb.predicate_index(str(atom.predicate)), position == 1),), form)
+
+    def _read_both(self, head: Atom, atoms: Sequence[Atom]) -> RuleWalk | None:
+        """Read two chains that join both arguments of the head and share no other variable; None for other bodies."""
+        parts: list[tuple[set[Term], list[Atom]]] = []
+        for atom in atoms:
+            inner = set(atom.args) - set(head.args)
+            touching = [part for part in parts if part[0] & inner]
+            parts = [part for part in parts if not part[0] & inner]
+            parts.append(
+                (
+                    inner.union(*(part[0] for part in touching)),
+                    [*(other for part in touching for other in part[1]), atom],
+                )
+            )
+        chains = [Chain.read(head, part) for _, part in parts]
+        if len(chains) != 2 or not all(one is not None and one.is_closed and one.steps for one in chains):
+            return None
+        indices = {name: self.kb.predicate_index(name) for name in self.kb.predicates}
+        path, second = (encode_path(one.steps, indices) for one in chains if one is not None)
+        return None if path == second else RuleWalk(path, RuleForm.BOTH, second=second)
 
     def _read_named(self, chain: Chain, relations: Sequence[int]) -> RuleWalk:
         """Read a chain whose head names an entity."""
@@ -231,6 +255,7 @@ class RuleWalk(NamedTuple):
     form: RuleForm
     constant: int = ANY_ENTITY
     end: int = ANY_ENTITY
+    second: Path = ()
 
 
 Alternatives = Sequence[Sequence[LogicLiteral]]
@@ -351,7 +376,9 @@ def read_weights(statement: Source, weighted: bool, sign: float) -> tuple[float,
 
 def write_table(step: int, rows: Sequence[RankedRule]) -> tuple[RuleTable, Scores]:
     """Return the rows of one query as a table, and their weights."""
-    paths = {path: index for index, path in enumerate(dict.fromkeys(row.path for row in rows))}
+    is_both = [row.form == RuleForm.BOTH for row in rows]
+    seconds = (row.second for row, both in zip(rows, is_both, strict=True) if both)
+    paths = {path: index for index, path in enumerate(dict.fromkeys([*(row.path for row in rows), *seconds]))}
     ways = {row.ways for row in rows} - {""}
     if len(ways) > 1:
         raise DataError(f"the rules of one relation must agree in what many ways count, got {sorted(ways)}")
@@ -359,7 +386,10 @@ def write_table(step: int, rows: Sequence[RankedRule]) -> tuple[RuleTable, Score
         [(paths[row.path], row.form, row.constant, row.end) for row in rows], dtype=np.int64
     ).T
     counting = cast(Ways, next(iter(ways), "once"))
-    table = RuleTable(step, tuple(paths), path_index, form, constant, end, counting)
+    second_index = np.array(
+        [paths[row.second] if both else -1 for row, both in zip(rows, is_both, strict=True)], dtype=np.int64
+    )
+    table = RuleTable(step, tuple(paths), path_index, form, constant, end, counting, second_index)
     return table, np.array([row.weight for row in rows])
 
 

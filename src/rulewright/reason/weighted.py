@@ -107,7 +107,7 @@ class WeightedRules:
             forward, backward = (rows.get(encode_step(relation, inverse), []) for inverse in (False, True))
             halves: dict[tuple[object, ...], tuple[RankedRule, float]] = {}
             for row in (*forward, *map(_turn, backward)):
-                key = (*row[:4], id(row.source))
+                key = (*row[:4], row.second, id(row.source))
                 halves[key] = row, halves.get(key, (row, 0.0))[1] + row.weight / 2
             if halves:
                 table, _ = write_table(encode_step(relation), [row for row, _ in halves.values()])
@@ -332,7 +332,7 @@ def _turn(row: RankedRule) -> RankedRule:
     """Return a rule for ``r(?, y)`` as it is read for ``r(x, ?)``."""
     if row.form in TURNED:
         return row._replace(form=TURNED[row.form])
-    return row._replace(path=mirror_path(row.path))
+    return row._replace(path=mirror_path(row.path), second=mirror_path(row.second))
 
 
 def _decided_pairs(kb: KnowledgeBase, relation: str, width: int) -> Ids:

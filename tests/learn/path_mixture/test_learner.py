@@ -19,6 +19,7 @@ from rulewright.learn.path_mixture.target import (
     RankingExamples,
     build_examples,
     find_loss,
+    find_slopes,
     fit_weights,
     learn_target,
 )
@@ -183,7 +184,7 @@ def test_losses_are_those_of_plain_loops(seed, loss):
 def test_weights_stay_in_their_bounds_and_lower_the_loss(loss):
     each = tiny(3)
     zero = np.zeros(3)
-    weights = fit_weights(each, zero, lower=zero, upper=np.array([np.inf, np.inf, 0.5]), loss=loss, l2=0.01)
+    weights = fit_weights(each, zero, lower=zero, upper=np.array([np.inf, np.inf, 0.5]), loss=loss, l2=0.01).weights
     assert (weights >= 0).all() and weights[2] <= 0.5
     before, after = (find_loss(loss, each, w)[0] for w in (zero, weights))
     assert after <= before
@@ -338,6 +339,111 @@ def test_what_was_an_answer_before_may_speak_against_an_answer():
     assert against and any("r(Z, Y) => !r(X, Y)" in str(part.source) for part in proof.proofs)
     given = {str(fact) for fact in apply(again, kb, aggregation="weight")}
     assert f"r(a0, b{partner[0]})" in given
+
+
+@given(graphs, st.integers(0, 1000), st.sampled_from(WAYS))
+@settings(max_examples=60, deadline=None)
+def test_rules_of_two_paths_speak_where_both_join(facts, seed, ways):
+    kb = KnowledgeBase.from_triples([(f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(facts)])
+    graph, random = Graph(kb), np.random.default_rng(seed)
+    before, after = graph.edges(0)
+    hidden = HiddenEdges(0, before, after)
+    draw = lambda: tuple(random.integers(0, 2 * graph.relations, random.integers(1, 4)).tolist())  # noqa: E731
+    single = list(dict.fromkeys([(1,), draw()]))
+    pairs = [pair for pair in [(draw(), draw()) for _ in range(6)] if pair[0] != pair[1]]
+    table = RuleTable.of_paths(0, single, ways).join(RuleTable.of_both(0, pairs))
+    row, candidate, rule, value = Evidence(graph, table).firings(before, hidden)
+    speaks = rule >= len(single)
+    assert (value[speaks] == 1).all()
+    found = sorted(zip(row[speaks].tolist(), candidate[speaks].tolist(), rule[speaks].tolist(), strict=True))
+    joined = {path: graph.walk(before, path, hidden).toarray() > 0 for pair in pairs for path in pair}
+    expected = [
+        (int(query), int(end), len(single) + position)
+        for position, (path, second) in enumerate(pairs)
+        for query, end in zip(*np.nonzero(joined[path] & joined[second]), strict=True)
+    ]
+    assert found == sorted(expected)
+    chosen = np.arange(len(table))[::-1]
+    again = Evidence(graph, table.select(chosen)).firings(before, hidden)
+    assert len(again[0]) == len(row)
+
+
+def either_but_not_both(count=400, seed=0):
+    """r holds where p or q does, not where both do, and some of it is asked for."""
+    random = np.random.default_rng(seed)
+    facts, known, hidden = [], [], []
+    for i in range(count):
+        three = random.permutation(count)[:3]
+        facts += [(f"a{i}", "p", f"b{three[0]}"), (f"a{i}", "q", f"b{three[0]}")]
+        facts += [(f"a{i}", "p" if random.random() < 0.5 else "q", f"b{three[1]}"), (f"a{i}", "s", f"b{three[2]}")]
+        (known if i % 4 else hidden).append((f"a{i}", "r", f"b{three[1]}"))
+    kb = KnowledgeBase.from_triples(facts + known)
+    valid, test = (KnowledgeBase.from_triples(hidden[part::2]) for part in (0, 1))
+    return kb.with_splits({name: kb.add(held).remove(kb) for name, held in (("valid", valid), ("test", test))})
+
+
+def test_two_paths_together_may_say_less_than_one():
+    kb = either_but_not_both()
+    options = {"targets": ["r"], "constants": 0, "max_length": 1, "popularity": False}
+    apart, together = (PathMixture(conjunctions=count, **options).fit(kb) for count in (0, 50))
+    scores = [evaluate_ranking(mixture, kb, "test").mrr for mixture in (apart, together)]
+    assert scores[0] < 0.8 < 0.9 < scores[1]
+    (rule,) = [line for line in str(together.rules_).splitlines() if "p(X, Y) & q(X, Y) => !r(X, Y)" in line]
+    again = parse_rules(str(together.rules_))
+    everyone = np.arange(kb.n_entities)
+    for inverse in (False, True):
+        expected = together.scores("r", everyone, inverse=inverse)
+        np.testing.assert_allclose(RuleRanker.of(again, kb).scores("r", everyone, inverse=inverse), expected, atol=1e-9)
+    head, tail = next(iter(set(zip(*kb.columns("p"), strict=True)) & set(zip(*kb.columns("q"), strict=True))))
+    labels = kb.domains["entity"].labels
+    proof = explain(again, kb, f"r({labels[head]}, {labels[tail]})", k=None)
+    assert rule and any("q(X, Y) => !r(X, Y)" in str(part.source) for part in proof.proofs)
+
+
+def test_two_chains_between_the_same_ends_are_walked_alike_whatever_the_order():
+    kb = either_but_not_both(12)
+    texts = [
+        "0.5 :: r(X, Y) :- p(X, V), p(Z, V), q(Z, Y), p(X, Y).",
+        "0.5 :: r(X, Y) :- p(X, Y), q(Z, Y), p(X, V), p(Z, V).",
+    ]
+    everyone = np.arange(kb.n_entities)
+    walked = [RuleRanker.of(parse_rules(text), kb).scores("r", everyone) for text in texts]
+    joined = apply(parse_rules(texts[0]), kb, max_facts=10_000)
+    np.testing.assert_array_equal(*walked)
+    graph, (p, q) = Graph(kb), (2 * kb.predicate_index(name) for name in "pq")
+    ends = graph.walk(everyone, (p, p + 1, q)).toarray() * graph.walk(everyone, (p,)).toarray() > 0
+    np.testing.assert_array_equal(walked[0] > 0, ends)
+    assert 0 < len(joined) <= ends.sum()
+
+
+@given(st.integers(0, 200))
+@settings(max_examples=30, deadline=None)
+def test_examples_of_some_queries_and_with_pairs_are_those_of_plain_loops(seed):
+    random = np.random.default_rng(seed)
+    each = tiny(seed, questions=5)
+    queries = np.flatnonzero(random.random(5) < 0.6)
+    some = each.select(queries)
+    weights = random.normal(size=3)
+    parts = [find_loss("softmax", each.select(np.array([query])), weights)[0] for query in queries]
+    assert find_loss("softmax", some, weights)[0] == pytest.approx(sum(parts))
+    pairs = np.array([[0, 2], [1, 2]])
+    wide, dense = each.join_columns(pairs, 4.0).features.toarray(), each.features.toarray()
+    np.testing.assert_array_equal(wide[:, :3], dense)
+    np.testing.assert_allclose(wide[:, 3:] * 4, np.stack([(dense[:, a] > 0) & (dense[:, b] > 0) for a, b in pairs], 1))
+    slopes = find_slopes(each, weights)
+    np.testing.assert_allclose(each.features.T @ slopes, find_loss("softmax", each, weights)[1], atol=1e-9)
+
+
+def test_without_valid_every_fifth_query_says_when_to_stop(monkeypatch):
+    random = np.random.default_rng(0)
+    facts = {(f"a{a}", f"r{r}", f"b{b}") for r, a, b in random.integers(0, [4, 30, 30], (900, 3)).tolist()}
+    kb = KnowledgeBase.from_triples(sorted(facts))  # nothing follows from anything
+    options = {"targets": ["r0"], "constants": 0, "l2": 0.0, "conjunctions": 0, "max_length": 2}
+    stopped = PathMixture(**options).fit(kb)
+    monkeypatch.setattr("rulewright.learn.path_mixture.target._LEAST_HELD", 10_000)
+    heavy = PathMixture(**options).fit(kb)
+    total = [sum(np.abs(one.weights).sum() for one in mixture.learned_.values()) for mixture in (stopped, heavy)]
+    assert total[0] < total[1] / 3
 
 
 @pytest.mark.slow

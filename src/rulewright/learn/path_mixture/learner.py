@@ -72,8 +72,9 @@ class PathMixture(Learner):
     A candidate ``y`` has the score ``Σ_P w_P ψ_P(x, y)`` over paths ``P`` and rules with constants: ``ψ_P`` is 1 where
     ``P`` joins ``x`` to ``y``, or more for more ways, and 0 elsewhere. Weights are trained by a ranking loss: queries
     are asked on the graph without the very fact they are about (exactly, for every candidate and any path), and the
-    answer is to score above all other entities. Where the knowledge base has a split ``valid``, training stops when the
-    loss there no longer falls.
+    answer is to score above all other entities. Training stops when the loss no longer falls on what was held out: the
+    facts of the split ``valid`` where the knowledge base has one, or else every fifth query, and then all are learned
+    from for as many steps.
 
     Args:
         targets: the relations to learn; None is all.
@@ -86,6 +87,8 @@ class PathMixture(Learner):
         max_constants: how many such rules are kept for each query.
         ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `engine.walks.path_truth`.
         negated: paths of up to so many relations may have negative weights, as may that ``x`` and ``y`` are one.
+        conjunctions: how many bodies of two paths, ``r(X, Y) ← P(X, Y), Q(X, Y)``, are tried for each query. They let
+            evidence count more together than apart, or less, and are kept where they lower the loss on ``valid``.
         popularity: whether it counts, for or against, how often a candidate is an answer: ``r(Z, Y) => r(X, Y)``.
         questions: which facts are asked about. ``as valid`` draws them to be about two entities that another fact links
             as often as those of the split ``valid`` are, where there is one: benchmarks such as FB15K-237 leave facts
@@ -97,7 +100,7 @@ class PathMixture(Learner):
         l1, l2, prior: ``l1`` makes weights sparse, ``l2`` holds them near ``prior`` times ``−log(1 − confidence)``.
         shared: a path weighs, beside its own, so much times its weight in the other direction.
         iterations: of training.
-        min_valid: the facts a relation must have in ``valid`` for early stopping.
+        min_valid: the facts a relation must have in ``valid`` to be held out.
         seed: of all that is drawn.
         processes: how many learn queries at a time; what is learned is the same.
         time_limit: about how many seconds to learn for; the relations with most facts are learned first, the one in
@@ -129,6 +132,7 @@ class PathMixture(Learner):
         "max_constants": Whole(0),
         "ways": OneOf(*WAYS),
         "negated": Whole(0, LONGEST),
+        "conjunctions": Whole(0),
         "questions": OneOf(*QUESTION_CHOICES),
         "queries": Whole(1),
         "candidates": Whole(1, optional=True),
@@ -160,6 +164,7 @@ class PathMixture(Learner):
         max_constants: int = 20_000,
         ways: Ways = "telling",
         negated: int = 1,
+        conjunctions: int = 400,
         popularity: bool = True,
         questions: QuestionChoice = "as valid",
         queries: int = 500,
@@ -183,7 +188,8 @@ class PathMixture(Learner):
         self.min_support, self.min_confidence = min_support, min_confidence
         self.sample, self.max_edges = sample, max_edges
         self.constants, self.max_constants = constants, max_constants
-        self.ways, self.negated, self.popularity = ways, negated, popularity
+        self.ways, self.negated = ways, negated
+        self.conjunctions, self.popularity = conjunctions, popularity
         self.questions, self.queries = questions, queries
         self.candidates, self.drawn = candidates, drawn
         self.loss, self.l1, self.l2 = loss, l1, l2
@@ -328,7 +334,7 @@ def _path_rows(target: Target) -> dict[Path, int]:
 class SavedTargets:
     """A folder with a file for each target, of one data set and one choice of parameters."""
 
-    _TABLE = ("path_index", "form", "constant", "end")
+    _TABLE = ("path_index", "form", "constant", "end", "second_index")
     # what may change between two runs
     _FREE = ("targets", "paths", "shared", "processes", "time_limit", "folder", "progress")
 
@@ -366,8 +372,8 @@ class SavedTargets:
             return None
         with np.load(file, allow_pickle=False) as held:
             paths = tuple(tuple(path) for path in json.loads(str(held["paths"])))
-            path_index, form, constant, end = (held[name] for name in self._TABLE)
-            table = RuleTable(step, paths, path_index, form, constant, end, self.ways)
+            path_index, form, constant, end, second_index = (held[name] for name in self._TABLE)
+            table = RuleTable(step, paths, path_index, form, constant, end, self.ways, second_index)
             return Target(table, held["weights"], held["support"], held["body"], float(held["seconds"]))
 
     def save(self, target: Target) -> None:
@@ -386,6 +392,7 @@ class MixtureRule(NamedTuple):
     relation: int
     form: int
     path: Path
+    second: Path
     constant: int
     end: int
     against: bool
@@ -420,15 +427,17 @@ def _heaviest(entry: Mapping[str, float]) -> float:
 def _read_forwards(step: int, target: Target) -> Iterator[tuple[MixtureRule, float, float, float]]:
     """Yield each rule as it is read forwards, with its weight, support and body."""
     table, inverse = target.table, is_inverse(step)
-    columns = (table.path_index, table.form, table.constant, table.end, target.weights, target.support, target.body)
-    for row in zip(*(column.tolist() for column in columns), strict=True):
-        path_index, form, constant, end, weight, support, body = row
-        path = table.paths[path_index]
-        if form == RuleForm.CLOSED:
-            path = mirror_path(path) if inverse else path
+    columns = (table.path_index, table.second_index, table.form, table.constant, table.end)
+    figures = (target.weights, target.support, target.body)
+    for row in zip(*(column.tolist() for column in (*columns, *figures)), strict=True):
+        path_index, second_index, form, constant, end, weight, support, body = row
+        path, second = table.paths[path_index], table.paths[second_index] if second_index >= 0 else ()
+        if form in (RuleForm.CLOSED, RuleForm.BOTH):
+            path, second = (mirror_path(path), mirror_path(second)) if inverse else (path, second)
+            path, second = sorted((path, second), key=lambda one: (len(one), one)) if second else (path, second)
         elif inverse:  # what is an answer to r(?, X) stands first in r, as does what r(X, ?) asks about
             form = TURNED[RuleForm(form)]
-        yield MixtureRule(step_relation(step), form, path, constant, end, weight < 0), weight, support, body
+        yield MixtureRule(step_relation(step), form, path, second, constant, end, weight < 0), weight, support, body
 
 
 def _write_rule(
@@ -439,7 +448,7 @@ def _write_rule(
     first, last = x, cast(Term, y)
     if rule.form in LONE:
         first, last = x if rule.form == RuleForm.ASKED_EDGES else y, Variable("Z")
-    elif rule.form != RuleForm.CLOSED:
+    elif rule.form not in (RuleForm.CLOSED, RuleForm.BOTH):
         constant = Symbol(labels[rule.constant])
         head_args = (x, constant) if rule.form == RuleForm.ANSWER else (constant, x)
         last = Variable("Z") if rule.end == ANY_ENTITY else Symbol(labels[rule.end])
@@ -451,6 +460,8 @@ def _write_rule(
         shown["ways"] = ways
     annotations = Annotations(shown)
     body: tuple[Formula, ...] = path_atoms(decode_path(rule.path, relations), first, last)
+    if rule.form == RuleForm.BOTH:
+        body += path_atoms(decode_path(rule.second, relations), x, y, first=len(rule.path))
     if rule.against:
         premise: Formula = Comparison("=", x, y) if not body else And(body) if len(body) > 1 else body[0]
         weight = -min(entry.get(FORWARD, 0.0), entry.get(BACKWARD, 0.0))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse
 
-from rulewright.data.index import Ids, match_sorted
+from rulewright.data.index import Ids, expand_ranges, match_sorted, range_bounds
 from rulewright.engine.fused_walks import LOGISTIC, MARGIN, SOFTMAX, find_column_maxima, rank_loss
 from rulewright.engine.walks import ANY_ENTITY, LONE, Evidence, Floats, Graph, HiddenEdges, RuleForm, RuleTable
 from rulewright.learn.path_mixture.paths import (
@@ -33,6 +33,15 @@ Loss = Literal["softmax", "logistic", "margin"]
 _BINS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7])
 _FAMILIES = 3  # constants as answers whatever the end, as answers with an end, as the entity asked about
 _LOWEST_WEIGHT = -20.0
+_HELD_EVERY = 5
+_LEAST_HELD = 10
+"""So many queries must be held out to say when to stop, where there are no facts of ``valid``."""
+_PAIR_SCALES = (4.0, 1.5)
+"""That two paths both speak has little weight unless much speaks for it: ``l2`` counts by the square of one of these,
+as what is held out decides."""
+_MOST_PAIRED = 400
+_LEAST_SLOPE = 1e-4
+_LEAST_CHANCE = 1.5
 
 
 @dataclass(frozen=True)
@@ -101,16 +110,18 @@ def learn_target(
         order = np.argsort(every[0], kind="stable")
         asked = draw(valid.edges(relation), mixture.queries)
         held_out = ask(asked, (every[0][order], every[1][order]), hide=False)
-    weights, support, body = _fit_columns(mixture, train, held_out, table)
-    n_own = len(table)
+    weights, support, body, pairs = _fit_columns(mixture, train, held_out, table)
+    n_own, n_columns = len(table), len(weights) - len(pairs)
     column, value = _place_constants(counted, np.arange(len(counted.support)), counted.confidence, n_own)
-    rule_weights = np.concatenate([weights[:n_own], weights[column] * value])
+    path_of = [table.paths[index] for index in table.path_index.tolist()]
+    both = RuleTable.of_both(relation, [(path_of[first], path_of[second]) for first, second in pairs.tolist()])
+    rule_weights = np.concatenate([weights[:n_own], weights[column] * value, weights[n_columns:]])
     keep = np.flatnonzero(np.abs(rule_weights) > 1e-6)
     return Target(
-        evidence.table.select(keep),
+        evidence.table.join(both).select(keep),
         rule_weights[keep],
-        np.concatenate([support[:n_own], counted.support])[keep],
-        np.concatenate([body[:n_own], counted.body])[keep],
+        np.concatenate([support[:n_own], counted.support, support[n_columns:]])[keep],
+        np.concatenate([body[:n_own], counted.body, body[n_columns:]])[keep],
         time.process_time() - started,
     )
 
@@ -169,6 +180,24 @@ class RankingExamples:
     def query(self) -> Ids:
         """The query of each candidate."""
         return np.repeat(np.arange(len(self.positive)), np.diff(self.start))
+
+    def select(self, queries: Ids) -> RankingExamples:
+        """Return some of the queries with their candidates."""
+        sizes = np.diff(self.start)[queries]
+        rows, start = expand_ranges(self.start[queries], sizes), range_bounds(sizes)
+        positive = np.where(self.positive[queries] < 0, -1, self.positive[queries] - self.start[queries] + start[:-1])
+        return RankingExamples(self.features[rows], start, positive, self.silent[queries], self.stands_for[rows])
+
+    def join_columns(self, pairs: Ids, scale: float) -> RankingExamples:
+        """Return the candidates with further columns: ``1 / scale`` where both columns of a pair speak."""
+        if len(pairs) == 0:
+            return self
+        columns, index = np.unique(pairs, return_inverse=True)
+        speaks = sparse.csc_array(self.features)[:, columns]
+        speaks.data = np.ones_like(speaks.data)
+        first, second = index.reshape(pairs.shape).T
+        both = speaks[:, first].multiply(speaks[:, second]) / scale
+        return replace(self, features=sparse.csr_array(sparse.hstack([self.features, both], format="csr")))
 
 
 def build_examples(
@@ -309,19 +338,31 @@ def find_loss(
     return height, slopes
 
 
+class FittedColumns(NamedTuple):
+    """The weight of each column, how often it spoke for an answer and how often at all; the last are of ``pairs``.
+
+    A pair holds the positions of two rules with a path each; its column says that both speak.
+    """
+
+    weights: Floats
+    support: Floats
+    body: Floats
+    pairs: Ids
+
+
 def _fit_columns(
     mixture: PathMixture, train: RankingExamples, held_out: RankingExamples | None, table: RuleTable
-) -> tuple[Floats, Floats, Floats]:
-    """Return the weight of each column, how often it spoke for an answer, and how often at all.
+) -> FittedColumns:
+    """Weigh the columns. The first are of the rules of the table, which have each a column of their own.
 
-    The first columns are of the rules of the table, which have each a column of their own.
+    Where nothing is held out, every fifth query of ``train`` says when to stop, and all are learned from for as many
+    steps. Pairs are added only where facts of ``valid`` are held out, and if that lowers the loss on them.
     """
     n_own, width = len(table), train.features.shape[1]
+    no_pairs = np.zeros((0, 2), dtype=np.int64)
     if train.features.shape[0] == 0:  # no rule ever speaks
-        return np.zeros(width), np.zeros(width), np.zeros(width)
-    features = train.features
-    body = np.bincount(features.indices, minlength=width).astype(np.float64)
-    support = np.bincount(features[train.positive[train.positive >= 0]].indices, minlength=width).astype(np.float64)
+        return FittedColumns(np.zeros(width), np.zeros(width), np.zeros(width), no_pairs)
+    support, body = _count_columns(train)
     start = np.zeros(width)
     start[1:n_own] = -mixture.prior * np.log1p(-support / (body + DOUBT))[1:n_own]
     lower, upper = np.zeros(width), np.full(width, np.inf)
@@ -330,22 +371,102 @@ def _fit_columns(
     lengths = np.array([len(path) for path in table.paths])[table.path_index]
     lower[:n_own][is_lone | ((mixture.negated > 0) & (lengths <= mixture.negated))] = _LOWEST_WEIGHT
     upper[0] = 0.0  # that X = Y may only speak against
-    scale = find_column_maxima(np.asarray(features.indices, dtype=np.int32), features.data, np.ones(width))
+    features = train.features
+    scales = find_column_maxima(np.asarray(features.indices, dtype=np.int32), features.data, np.ones(width))
     for examples in (train, held_out):
         if examples is not None:
-            examples.features.data *= (1 / scale)[examples.features.indices]
-    weights = fit_weights(
-        train,
-        start,
-        lower=lower,
-        upper=upper,
-        loss=mixture.loss,
-        l1=mixture.l1,
-        l2=mixture.l2,
-        iterations=mixture.iterations,
-        valid=held_out,
+            examples.features.data *= (1 / scales)[examples.features.indices]
+    questions = np.arange(len(train.positive))
+    is_held = questions % _HELD_EVERY == _HELD_EVERY - 1
+    split_off = held_out is None and is_held.sum() >= _LEAST_HELD
+    seen = train.select(questions[~is_held]) if split_off else train
+    watched = train.select(questions[is_held]) if split_off else held_out
+
+    def fit(
+        examples: RankingExamples, watched: RankingExamples | None, iterations: int = mixture.iterations
+    ) -> FittedWeights:
+        more = examples.features.shape[1] - width
+        return fit_weights(
+            examples,
+            np.append(start, np.zeros(more)),
+            lower=np.append(lower, np.full(more, -np.inf)),
+            upper=np.append(upper, np.full(more, np.inf)),
+            loss=mixture.loss,
+            l1=mixture.l1,
+            l2=mixture.l2,
+            iterations=iterations,
+            valid=watched,
+        )
+
+    pairs, pair_scale, fitted = no_pairs, 1.0, fit(seen, watched)
+    if mixture.conjunctions and held_out is not None:
+        joining = np.flatnonzero((table.form == RuleForm.CLOSED) & (lengths > 0))
+        tried = choose_pairs(train, fitted.weights, joining, mixture.conjunctions)
+        for one_scale in _PAIR_SCALES if len(tried) else ():
+            with_pairs = fit(train.join_columns(tried, one_scale), held_out.join_columns(tried, one_scale))
+            if with_pairs.loss < fitted.loss:
+                pairs, pair_scale, fitted = tried, one_scale, with_pairs
+    whole = train.join_columns(pairs, pair_scale)
+    if split_off:
+        fitted = fit(whole, None, fitted.iterations) if fitted.iterations else fitted
+    support, body = _count_columns(whole)
+    return FittedColumns(fitted.weights / np.append(scales, np.full(len(pairs), pair_scale)), support, body, pairs)
+
+
+def _count_columns(examples: RankingExamples) -> tuple[Floats, Floats]:
+    """Return how often each column speaks for an answer, and how often at all."""
+    features, width = examples.features, examples.features.shape[1]
+    answers = features[examples.positive[examples.positive >= 0]]
+    support = np.bincount(answers.indices, minlength=width).astype(np.float64)
+    return support, np.bincount(features.indices, minlength=width).astype(np.float64)
+
+
+def choose_pairs(examples: RankingExamples, weights: Floats, columns: Ids, count: int) -> Ids:
+    """Return pairs of columns that would lower the loss most if it had a weight that both speak, as rows of two.
+
+    The slope of the loss by such a weight is ``Σ g`` over the candidates for which both speak, ``g`` being its slope
+    by the candidate's score; pairs are ordered by ``|Σ g| / √(1 + Σ g²)``, by which chance alone gives about 1. The
+    `_MOST_PAIRED` columns that weigh most are looked at, and a pair that is never apart from one of them is none.
+    """
+    features = sparse.csc_array(examples.features)
+    spoken = np.diff(features.indptr)[columns]
+    strength = np.abs(weights[columns]) * np.sqrt(spoken)
+    columns = np.sort(columns[np.argsort(-strength, kind="stable")[:_MOST_PAIRED]])
+    slopes = find_slopes(examples, weights)
+    speaks = sparse.csr_array(features[:, columns])
+    speaks.data = np.ones_like(speaks.data)
+    telling = np.flatnonzero(np.abs(slopes) > _LEAST_SLOPE)
+    speaks, slopes = speaks[telling], slopes[telling]
+    slope, square, both = (
+        (speaks.T @ (speaks * by[:, None])).toarray() for by in (slopes, slopes**2, np.ones(len(slopes)))
     )
-    return weights / scale, support, body
+    first, second = np.triu_indices(len(columns), 1)
+    chance = (np.abs(slope) / np.sqrt(1 + square))[first, second]
+    own, together = np.diag(both), both[first, second]
+    chance[(together == own[first]) | (together == own[second])] = 0.0
+    best = np.argsort(-chance, kind="stable")[:count]
+    best = best[chance[best] > _LEAST_CHANCE]
+    return np.stack([columns[first[best]], columns[second[best]]], axis=1)
+
+
+def find_slopes(examples: RankingExamples, weights: Floats) -> Floats:
+    """Return the slope of the ``softmax`` loss by the score of each candidate."""
+    scores = np.asarray(examples.features @ weights).ravel()
+    top = np.zeros(len(examples.positive))
+    np.maximum.at(top, examples.query, scores)
+    slopes = examples.stands_for * np.exp(scores - top[examples.query])
+    mass = np.bincount(examples.query, slopes, len(top)) + examples.silent * np.exp(-top)
+    slopes /= mass[examples.query]
+    slopes[examples.positive[examples.positive >= 0]] -= 1.0
+    return slopes
+
+
+class FittedWeights(NamedTuple):
+    """Weights, after how many iterations they were the best, and the loss of a query on what was held out."""
+
+    weights: Floats
+    iterations: int
+    loss: float
 
 
 def fit_weights(
@@ -360,14 +481,14 @@ def fit_weights(
     iterations: int = 50,
     valid: RankingExamples | None = None,
     patience: int = 8,
-) -> Floats:
-    """Return the weights that make answers score above other candidates.
+) -> FittedWeights:
+    """Find the weights that make answers score above other candidates.
 
     The objective is convex, ``loss + l1 Σ|w| + l2 Σ(w − w_start)²``, each weight within its bounds. Training stops
     early where the loss on ``valid`` has not fallen for ``patience`` steps; the best weights are returned.
     """
     sign = np.where(upper > 0, 1.0, -1.0)
-    best, best_loss, waited = start, np.inf, 0
+    best, best_loss, best_at, done = start, np.inf, 0, 0
     if valid is not None:
         best_loss = find_loss(loss, valid, start, with_slopes=False)[0] / len(valid.positive)
 
@@ -378,13 +499,13 @@ def fit_weights(
         return height, slopes + l1 * sign + 2 * l2 * apart
 
     def watch(weights: Floats) -> None:
-        nonlocal best, best_loss, waited
+        nonlocal best, best_loss, best_at, done
         assert valid is not None
         now = find_loss(loss, valid, weights, with_slopes=False)[0] / len(valid.positive)
-        waited += 1
+        done += 1
         if now < best_loss - 1e-6:
-            best, best_loss, waited = weights.copy(), now, 0
-        if waited >= patience:
+            best, best_loss, best_at = weights.copy(), now, done
+        if done - best_at >= patience:
             raise StopIteration
 
     result = optimize.minimize(
@@ -396,5 +517,6 @@ def fit_weights(
         callback=None if valid is None else watch,
         options={"maxiter": iterations, "maxcor": 10},
     )
-    final: Floats = result.x
-    return final if valid is None else best
+    if valid is None:
+        return FittedWeights(result.x, int(result.nit), np.inf)
+    return FittedWeights(best, best_at, best_loss)
