@@ -24,18 +24,40 @@ TRIPLES = st.sets(st.tuples(*(st.sampled_from(names) for names in ("abcde", "pq"
 
 @settings(max_examples=60)
 @given(triples=TRIPLES)
-def test_a_fact_is_linked_where_another_is_about_its_entities(triples: set[Triple]) -> None:
+def test_values_are_those_of_plain_loops(triples: set[Triple]) -> None:
     kb = KnowledgeBase.from_triples(sorted(triples))
     labels = [str(label) for label in kb.domains["entity"].labels]
     graph = Graph(kb)
     sampler = FactSampler(graph)
-    linked = {fact for fact in triples if any({fact[0], fact[2]} == {h, t} for h, r, t in triples - {fact})}
     for index, name in enumerate(kb.predicates):
-        before, after = graph.edges(2 * index)
-        facts = [(labels[one], name, labels[other]) for one, other in zip(before, after, strict=True)]
-        assert sampler.find_linked(before, after).tolist() == [fact in linked for fact in facts]
-        assert sampler.find_linked(after, before).tolist() == [fact in linked for fact in facts]
-    assert sampler.share == pytest.approx(len(linked) / len(triples))
+        for inverse in (0, 1):
+            before, after = graph.edges(2 * index + inverse)
+            heads, tails = (after, before) if inverse else (before, after)
+            facts = [(labels[one], name, labels[other]) for one, other in zip(heads, tails, strict=True)]
+            for is_known in (True, False):
+                rest = [triples - {fact} if is_known else triples for fact in facts]
+                expected = {
+                    "linked": [
+                        any({h, t} == {a, b} for a, _, b in others) for (h, _, t), others in facts_of(facts, rest)
+                    ],
+                    "seen ahead": [any((a, p) == (h, r) for a, p, _ in o) for (h, r, _), o in facts_of(facts, rest)],
+                    "seen back": [any((p, b) == (r, t) for _, p, b in o) for (_, r, t), o in facts_of(facts, rest)],
+                    "facts ahead": [ends(h, others) for (h, _, _), others in facts_of(facts, rest)],
+                    "facts back": [ends(t, others) for (_, _, t), others in facts_of(facts, rest)],
+                }
+                for what, values in expected.items():
+                    found = sampler.find_values(what, 2 * index + inverse, before, after, is_known=is_known)
+                    assert found.tolist() == [int(value) for value in values], what
+
+
+def facts_of(facts: list[Triple], rest: list[set[Triple]]) -> list[tuple[Triple, set[Triple]]]:
+    return list(zip(facts, rest, strict=True))
+
+
+def ends(entity: str, facts: set[Triple]) -> int:
+    """Return how many ends of facts an entity is, in powers of two; a fact about it and itself counts once less."""
+    count = sum((head == entity) + (tail == entity) for head, _, tail in facts)
+    return (count + 1).bit_length() - 1
 
 
 def split(facts: list[Triple], asked: list[Triple]) -> KnowledgeBase:
@@ -46,44 +68,47 @@ def split(facts: list[Triple], asked: list[Triple]) -> KnowledgeBase:
 
 
 def half_linked(asked_linked: int, asked_others: int, count: int = 800) -> KnowledgeBase:
-    """Return facts p, half of all facts but those of s linked, and in valid so many of s that are and are not."""
-    facts = [(f"a{i}", "p", f"b{i}") for i in range(count)]
-    facts += [(f"b{i}", "q", f"a{i}") for i in range(count // 4)]
-    facts += [(f"c{i}", "q", f"d{i}") for i in range(count // 4)]
-    asked = [(f"a{i}", "s", f"b{i}") for i in range(asked_linked)]
-    return split(facts, asked + [(f"a{i}", "s", f"d{i % 9}") for i in range(asked_others)])
+    """Return facts p, a quarter of them linked, and in valid so many of p that are and are not.
+
+    But for that all are alike: each of their entities has one fact of q beside.
+    """
+    facts, asked = list[Triple](), list[Triple]()
+    for i in range(count + asked_linked + asked_others):
+        (facts if i < count else asked).append((f"a{i}", "p", f"b{i}"))
+        is_linked = i < count // 4 if i < count else i < count + asked_linked
+        facts += [(f"b{i}", "q", f"a{i}")] if is_linked else [(f"b{i}", "q", f"d{i}"), (f"c{i}", "q", f"a{i}")]
+    return split(facts, asked)
 
 
 def drawn_share(kb: KnowledgeBase, count: int) -> tuple[FactSampler, float, int]:
     graph = Graph(kb)
     sampler = FactSampler(graph, Graph(kb.splits["valid"]))
-    drawn = sampler.draw(graph.edges(2 * kb.predicate_index("p")), count, np.random.default_rng(0))
-    return sampler, float(sampler.find_linked(*drawn).mean()), len(drawn[0])
+    step = 2 * kb.predicate_index("p")
+    drawn = sampler.draw(step, graph.edges(step), count, np.random.default_rng(0))
+    return sampler, float(sampler.find_values("linked", step, *drawn).mean()), len(drawn[0])
 
 
 def test_as_many_linked_facts_are_drawn_as_are_asked_for() -> None:
-    sampler, share, count = drawn_share(half_linked(0, 100), 500)  # of 800 facts p, 200 are linked, and 400 of all 1200
-    assert sampler.share == pytest.approx(1 / 3)
+    sampler, share, count = drawn_share(half_linked(0, 100), 500)
+    assert sampler.matched[0].shares.tolist() == pytest.approx([3 / 4, 1 / 4])
     assert (share, count) == (0.0, 500)
     sampler, share, _ = drawn_share(half_linked(100, 100), 10_000)
-    assert share == pytest.approx(2 / 5, abs=0.05)
-    assert (
-        "33% of the facts are about entities that another fact links, and 50% of those in valid" in sampler.describe()
-    )
+    assert share == pytest.approx(1 / 2, abs=0.05)
+    assert "25% are about entities that another fact links, and 50% of valid's" in sampler.describe()
     _, share, count = drawn_share(half_linked(100, 0), 10_000)  # the linked ones are all that are like those asked for
     assert (share, count) == (1.0, 200)
 
 
 def test_where_facts_are_alike_they_are_drawn_alike() -> None:
-    kb = half_linked(34, 66)  # a third, as everywhere
+    kb = half_linked(25, 75)  # a quarter, as everywhere
     sampler, _, count = drawn_share(kb, 10_000)
-    assert not sampler.is_matching
+    assert not sampler.matched
     assert sampler.describe() == ""
     assert count == 800
     graph = Graph(kb)
     facts = graph.edges(0)
     alike, plain = (
-        each.draw(facts, 99, np.random.default_rng(7))[0].tolist() for each in (sampler, FactSampler(graph))
+        each.draw(0, facts, 99, np.random.default_rng(7))[0].tolist() for each in (sampler, FactSampler(graph))
     )
     assert alike == plain == facts[0][np.sort(np.random.default_rng(7).permutation(800)[:99])].tolist()
 
@@ -93,7 +118,7 @@ def test_where_facts_are_alike_they_are_drawn_alike() -> None:
 def test_splits_drawn_at_random_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
     kb = datasets.load(name)
-    assert not FactSampler(Graph(kb), Graph(kb.splits["valid"])).is_matching
+    assert not FactSampler(Graph(kb), Graph(kb.splits["valid"])).matched
 
 
 @needs_data
@@ -101,19 +126,52 @@ def test_what_a_benchmark_leaves_out_is_noticed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("RULEWRIGHT_DATA", str(DATA))
     kb = datasets.load("fb15k237")
     sampler = FactSampler(Graph(kb), Graph(kb.splits["valid"]))
-    assert sampler.share == pytest.approx(0.3777, abs=1e-4)
-    assert (sampler.asked_share, sampler.linked_chance, sampler.other_chance) == (0.0, 0.0, 1.0)
+    (linked,) = sampler.matched
+    assert linked.name == "linked" and linked.shares[1] == pytest.approx(0.1627, abs=1e-4)
+    edges = sampler.graph.edges(0)
+    is_linked = sampler.find_values("linked", 0, *edges)
+    assert linked.asked_shares[1] == 0 and sampler.find_chances(0, *edges).tolist() == (1.0 - is_linked).tolist()
 
 
 def test_where_no_fact_is_like_those_asked_for_some_are_drawn() -> None:
     kb = half_linked(0, 100)
     graph = Graph(kb)
     sampler = FactSampler(graph, Graph(kb.splits["valid"]))
-    facts = graph.edges(2 * kb.predicate_index("p"))
-    linked = tuple(column[sampler.find_linked(*facts)] for column in facts)
-    drawn = sampler.draw((linked[0], linked[1]), 500, np.random.default_rng(0))
+    step = 2 * kb.predicate_index("p")
+    facts = graph.edges(step)
+    linked = tuple(column[sampler.find_values("linked", step, *facts) == 1] for column in facts)
+    drawn = sampler.draw(step, (linked[0], linked[1]), 500, np.random.default_rng(0))
     assert len(drawn[0]) == LEAST
-    assert len(sampler.draw((linked[0], linked[1]), 7, np.random.default_rng(0))[0]) == 7
+    assert len(sampler.draw(step, (linked[0], linked[1]), 7, np.random.default_rng(0))[0]) == 7
+
+
+def of_newcomers(count: int = 600) -> KnowledgeBase:
+    """Return facts r, half of them about entities of many facts; what is asked is about ones of few, half linked."""
+    facts, asked = list[Triple](), list[Triple]()
+    for i in range(count):
+        facts += [(f"x{i}", f"q{k}", f"z{(i * 7 + k) % 50}") for k in range(3 if i % 2 else 9)]
+        facts += [(f"x{i}", "r", f"y{i % 90}"), *([(f"y{i % 90}", "s", f"x{i}")] if i % 4 < 2 else [])]
+        if i < count // 2:
+            asked.append((f"n{i}", "r", f"y{i % 90}"))
+            facts += [(f"n{i}", f"q{k}", f"z{(i * 3 + k) % 50}") for k in range(3)]
+            facts += [(f"y{i % 90}", "s", f"n{i}")] if i % 2 else []
+    return split(facts, asked)
+
+
+def test_facts_are_drawn_about_entities_of_as_many_facts_as_those_asked_for() -> None:
+    kb = of_newcomers()
+    graph, asked = Graph(kb), Graph(kb.splits["valid"])
+    sampler = FactSampler(graph, asked)
+    assert [matching.name for matching in sampler.matched] == ["facts ahead"]
+    assert "50% are about a first entity of 7 or more facts beside, and 0% of valid's" in sampler.describe()
+    step = 2 * kb.predicate_index("r")
+    plain = np.median(sampler.find_values("facts ahead", step, *graph.edges(step)))
+    for inverse in (0, 1):
+        edges = graph.edges(step + inverse)
+        drawn = sampler.draw(step + inverse, edges, 90, np.random.default_rng(0))
+        drawn_values = sampler.find_values("facts ahead", step + inverse, *drawn)
+        theirs = sampler.find_values("facts ahead", step + inverse, *asked.edges(step + inverse), is_known=False)
+        assert np.median(drawn_values) == np.median(theirs) < plain
 
 
 def misleading(count: int = 200) -> KnowledgeBase:

@@ -27,7 +27,7 @@ from rulewright.learn.path_mixture.learner import PathMixture
 from rulewright.learn.path_mixture.questions import FactSampler, QuestionChoice
 from rulewright.learn.path_mixture.target import Target
 from rulewright.learn.processes import work_in_processes
-from rulewright.logic import Path, RuleSet
+from rulewright.logic import Path, RuleSet, encode_step
 from rulewright.reason.ranking import RuleRanker
 
 
@@ -183,7 +183,8 @@ def write_paths(work: WritingWork, name: str) -> WrittenPaths:
     rules: set[WrittenRule] = set()
     for round_index in range(learner.rounds):
         random = np.random.default_rng([learner.seed, round_index])
-        facts = work.sampler.draw((known[0], known[1]), learner.max_facts, random)
+        step = encode_step(graph.kb.predicate_index(name))
+        facts = work.sampler.draw(step, (known[0], known[1]), learner.max_facts, random)
         seed = learner.seed + round_index
         questions = add_wrong_pairs(facts, known, task, ratio=learner.negatives, seed=seed, false=false)
         unexplained = np.ones(questions.truth.shape)

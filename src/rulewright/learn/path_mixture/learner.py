@@ -90,9 +90,10 @@ class PathMixture(Learner):
         conjunctions: how many bodies of two paths, ``r(X, Y) ← P(X, Y), Q(X, Y)``, are tried for each query. They let
             evidence count more together than apart, or less, and are kept where they lower the loss on ``valid``.
         popularity: whether it counts, for or against, how often a candidate is an answer: ``r(Z, Y) => r(X, Y)``.
-        questions: which facts are asked about. ``as valid`` draws them to be about two entities that another fact links
-            as often as those of the split ``valid`` are, where there is one: benchmarks such as FB15K-237 leave facts
-            about linked entities out of what is asked; see `FactSampler`. ``as given`` draws all alike.
+        questions: which facts are asked about. ``as valid`` draws them to be like those of the split ``valid``, where
+            there is one: as often about two entities that another fact links, and about entities of as many facts.
+            Benchmarks such as FB15K-237 are made so that no fact about linked entities is asked for; see `FactSampler`.
+            ``as given`` draws all alike.
         queries: how many facts of each relation are asked about.
         candidates, drawn: on large graphs, how many of the best candidates are kept for each query, and how many of the
             others that some rule speaks for are drawn to stand for all of them; None keeps all candidates.

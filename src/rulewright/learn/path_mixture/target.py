@@ -36,7 +36,7 @@ _LOWEST_WEIGHT = -20.0
 _HELD_EVERY = 5
 _LEAST_HELD = 10
 """So many queries must be held out to say when to stop, where there are no facts of ``valid``."""
-_PAIR_SCALES = (4.0, 1.5)
+_PAIR_SCALES = (4.0,)
 """That two paths both speak has little weight unless much speaks for it: ``l2`` counts by the square of one of these,
 as what is held out decides."""
 _MOST_PAIRED = 400
@@ -75,7 +75,7 @@ def learn_target(
         chosen = np.sort(random.permutation(len(columns[0]))[:count])
         return columns[0][chosen], columns[1][chosen]
 
-    sample = sampler.draw(facts, mixture.sample, random)
+    sample = sampler.draw(relation, facts, mixture.sample, random)
     table, first_weights = _find_path_rules(mixture, graph, HiddenEdges(relation, *sample), given)
     if mixture.popularity:
         table = table.join(RuleTable.of_answer_edges(relation, invert_step(relation)))
@@ -104,7 +104,7 @@ def learn_target(
             seed=mixture.seed,
         )
 
-    train, held_out = ask(sampler.draw(facts, mixture.queries, random), facts, hide=True), None
+    train, held_out = ask(sampler.draw(relation, facts, mixture.queries, random), facts, hide=True), None
     if valid is not None and len(valid.edges(relation)[0]) >= mixture.min_valid:
         every = [np.concatenate(pair) for pair in zip(facts, valid.edges(relation), strict=True)]
         order = np.argsort(every[0], kind="stable")
