@@ -1,8 +1,9 @@
 """Completing generated graphs as they grow, and real ones beside PyKEEN: python benchmarks/kbc.py [--sizes N …].
 
 Time (of one core) and memory of finding paths, learning weights and ranking, for graphs of 10^4, 10^5, 10^6 facts
-(10^7 by --sizes). Where PyKEEN is installed, --pykeen trains one of its models for as long as ours learned, and the
-same evaluator ranks.
+(10^7 by --sizes), and of dense graphs and of hubs by the defaults. Where PyKEEN is installed, --pykeen trains one of
+its models for as long as ours learned, and the same evaluator ranks. --before COMMIT learns and ranks real sets by the
+code of another commit too, with the options of its `papers/lnn/experiments.toml`, and by ours with the same.
 """
 
 from __future__ import annotations
@@ -10,15 +11,22 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import resource
 import subprocess
 import sys
+import tempfile
 import time
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measure import machine, peak_memory, print_table, save
 
 from rulewright import KnowledgeBase, datasets
 from rulewright.data import Domain
+from rulewright.data.generators import nations
 from rulewright.engine.walks import Graph, HiddenEdges
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.path_mixture.learner import PathMixture
@@ -128,6 +136,95 @@ def pykeen(kb: KnowledgeBase, seconds: float, name: str) -> dict[str, float]:
     return evaluate_ranking(scorer, kb).figures()
 
 
+LEARN_AND_RANK = """
+import json, sys
+from rulewright import datasets
+from rulewright.evaluate.ranking import evaluate_ranking
+from rulewright.learn.path_mixture.learner import PathMixture
+
+if __name__ == "__main__":
+    name, options = sys.argv[1], json.loads(sys.argv[2])
+    kb = datasets.load(name)
+    mixture = PathMixture(processes=2, **options).fit(kb)
+    rules = sum(len(target.table) for target in mixture.learned_.values())
+    print(json.dumps({"mrr": evaluate_ranking(mixture, kb, "test").mrr, "rules": rules}))
+"""
+AS_BEFORE = {"conjunctions": 0, "popularity": False, "drawn": 0}
+"""What was not there before."""
+SETTINGS = "src/rulewright/papers/lnn/experiments.toml"
+
+
+def learn_and_rank(dataset: str, options: dict[str, Any], source: Path) -> tuple[float, float, float, float, int]:
+    """Return CPU seconds of all processes, seconds, the largest process in MB, test MRR and rules, by a tree's code."""
+    with tempfile.TemporaryDirectory() as folder:  # processes of a pool read the program anew, so it is a file
+        program = Path(folder, "learn_and_rank.py")
+        program.write_text(LEARN_AND_RANK, encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": str(source / "src"), "OMP_NUM_THREADS": "1"}
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        command = [sys.executable, str(program), dataset, json.dumps(options)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    told = json.loads(done.stdout.splitlines()[-1])
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu, seconds, after.ru_maxrss / 1024, told["mrr"], told["rules"]
+
+
+def against(commit: str, sets: list[str]) -> list[tuple[object, ...]]:
+    """Return a row for the code of a commit, for ours with the same options and for ours with our own."""
+    here = Path(__file__).resolve().parent.parent
+    ours = tomllib.loads((here / SETTINGS).read_text(encoding="utf-8"))
+    rows: list[tuple[object, ...]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "before")
+        subprocess.run(["git", "-C", str(here), "worktree", "add", "--detach", str(tree), commit], check=True)
+        try:
+            theirs = tomllib.loads((tree / SETTINGS).read_text(encoding="utf-8"))
+            learn_and_rank("umls", {"max_length": 1}, here)  # compiles once, for all that follow
+            for dataset in sets:
+                options = theirs[dataset]["options"]
+                before = learn_and_rank(dataset, options, tree)
+                same = learn_and_rank(dataset, {**options, **AS_BEFORE}, here)
+                own = learn_and_rank(dataset, ours[dataset]["options"], here)
+                for label, row in (("before", before), ("now, same options", same), ("now, own options", own)):
+                    rows.append((f"{dataset}, {label}", row[0], row[0] / before[0], *row[1:]))
+                    print(*rows[-1], flush=True)
+        finally:
+            subprocess.run(["git", "-C", str(here), "worktree", "remove", "--force", str(tree)], check=True)
+    return rows
+
+
+def of_hubs(spokes: int = 20_000, hubs: int = 5, seed: int = 0) -> KnowledgeBase:
+    """Return a graph in which nearly all facts are about a few entities."""
+    random = np.random.default_rng(seed)
+    facts = [(f"s{i}", f"r{k}", f"h{random.integers(hubs)}") for i in range(spokes) for k in range(3)]
+    facts += [(f"s{i}", "next", f"s{(i + 1) % spokes}") for i in range(spokes)]
+    return KnowledgeBase.from_triples(facts)
+
+
+SHAPES = {"dense": lambda: nations(seed=1).kb, "hubs": of_hubs}
+
+
+def by_defaults(shape: str) -> dict[str, float]:
+    """Learn a generated graph without options, and rank a tenth of it that was held out."""
+    whole = SHAPES[shape]()
+    kept, hidden = whole.hold_out(min(0.1, 500 / whole.n_facts))
+    kb = kept.with_splits({"test": hidden})
+    start = time.perf_counter()
+    mixture = PathMixture().fit(kb)
+    learned = time.perf_counter()
+    scores = evaluate_ranking(mixture, kb)
+    ranked = time.perf_counter()
+    return {
+        "entities": kb.n_entities,
+        "relations": len(kb.predicates),
+        "facts": kb.n_facts,
+        "learning": learned - start,
+        "ranking": ranked - learned,
+        "mrr": scores.mrr,
+        "memory": peak_memory(),
+    }
+
+
 def beside(dataset: str, name: str) -> list[tuple[object, ...]]:
     kb = datasets.load(dataset)
     start = time.process_time()
@@ -147,13 +244,25 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[10**4, 10**5, 10**6], help="facts of the graphs")
     parser.add_argument("--sets", nargs="*", default=["umls"], help="data sets to rank beside PyKEEN")
     parser.add_argument("--pykeen", default="RotatE", help="the model of PyKEEN")
+    parser.add_argument("--before", metavar="COMMIT", help="learn and rank by the code of this commit too")
+    parser.add_argument(
+        "--before-sets", nargs="*", default=["umls", "kinship", "wn18rr", "fb15k237"], help="which sets"
+    )
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--shape", choices=list(SHAPES), help=argparse.SUPPRESS)
     parser.add_argument("--save", metavar="FILE", help="write the tables as JSON")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(growing(options.one)))
         return
+    if options.shape:
+        print(json.dumps(by_defaults(options.shape)))
+        return
     print(machine())
+    if options.before:
+        columns = ("", "CPU, s", "of before", "s", "largest process, MB", "MRR", "rules")
+        title = f"learning and ranking test, two processes, beside {options.before}"
+        print_table(title, columns, against(options.before, options.before_sets))
     rows: list[tuple[object, ...]] = []
     for size in options.sizes:  # a process for each, for memory once held counts to its end
         command = [sys.executable, __file__, "--one", str(size)]
@@ -162,6 +271,13 @@ def main() -> None:
         )
     columns = ("facts", "paths", "finding, s", "learning, s", "ranking, s", "questions", "MRR", "memory, MB")
     print_table("one relation of a generated graph: paths up to length 3, learning, ranking", columns, rows)
+    rows = []
+    for shape in SHAPES:
+        command = [sys.executable, __file__, "--shape", shape]
+        figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        rows.append((shape, *figures.values()))
+    columns = ("", "entities", "relations", "facts", "learning, s", "ranking, s", "MRR", "memory, MB")
+    print_table("by the defaults, all relations, one process", columns, rows)
     figures = ("MRR", "Hits@1", "Hits@3", "Hits@10")
     rows = [row for each in options.sets for row in beside(each, options.pykeen)]
     print_table("filtered ranks on test, equal time", ("", "s", *figures), rows)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 Column = npt.NDArray[Any]
 
 ONCE, COUNTED, TELLING = 0, 1, 2
+MOST_TIED = 10
 
 
 class GraphColumns(NamedTuple):
@@ -587,9 +588,9 @@ def collect_examples(
     """Pose queries and return the candidates that rules speak for, with what speaks for each.
 
     Of candidates whose score by ``first_weights`` is above 0, the ``max_candidates`` best are kept, and all that tie
-    with the last of them; of all ``n`` others that have a rule, each with the chance ``p = max_drawn / n``, to stand
-    for ``1 / p`` of them. With 0 ``max_candidates`` all that rules speak for are kept. The answer is always kept,
-    ``other`` right answers never.
+    with the last of them, or none of these where that makes `MOST_TIED` times as many. Of all ``n`` others that have a
+    rule, each is kept with the chance ``p = max_drawn / n``, to stand for ``1 / p`` of them. With 0 ``max_candidates``
+    all that rules speak for are kept. The answer is always kept, ``other`` right answers never.
     """
     n_entities, count = len(graph.first_block) - 1, len(entities)
     states = make_states(rules.depth.max(), n_entities)
@@ -631,6 +632,8 @@ def collect_examples(
                     promising += 1
         if 0 < max_candidates < promising:
             bound = np.partition(high[:promising], promising - max_candidates)[promising - max_candidates]
+            if (high[:promising] >= bound).sum() > MOST_TIED * max_candidates:
+                bound = np.nextafter(bound, np.inf)
         spoken_for[row] = spoken
         best = 0
         for place in range(many):

@@ -23,6 +23,8 @@ DOUBT = 5.0
 """Added to a body's count, so that few observations give little confidence."""
 MAX_JOINED = 20_000_000
 """How many walks between the ends of all facts are looked at."""
+MAX_OF_FACT = 60_000
+"""How many of them are between the ends of one fact; on dense graphs there are millions, and these say as much."""
 CONSIDERED = 20
 """The confidence is counted of so many times the paths that are kept."""
 MAX_CELLS = 8_000_000
@@ -85,7 +87,8 @@ def find_paths(
 
     Walks from both ends meet in the middle. Where ``max_edges`` is given, a walker takes about so many of the edges
     that leave an entity, drawn at random, so that hubs stay affordable; without it every path is found, unless more
-    than `MAX_JOINED` walks join the ends of all facts: then those with many take fewer edges. ``max_paths`` keeps the
+    than `MAX_JOINED` walks join the ends of all facts, or `MAX_OF_FACT` those of one: then those with many take fewer
+    edges. ``max_paths`` keeps the
     paths with the most support × confidence, the best first, out of `CONSIDERED` times as many with the most support.
 
     >>> from rulewright.data import KnowledgeBase
@@ -104,7 +107,7 @@ def find_paths(
         np.ascontiguousarray(hidden.after, dtype=np.int64),
         max_length,
         2**62 if max_edges is None else max_edges,
-        max(1000, MAX_JOINED // max(facts, 1)),
+        max(1000, min(MAX_JOINED // max(facts, 1), MAX_OF_FACT)),
         seed,
     )
     order = np.argsort(codes, kind="stable")
@@ -175,11 +178,16 @@ def spread_walkers(
     for _ in range(length):
         walkers = stages[-1]
         degree = np.diff(pointers)[walkers.entity]
-        edge = expand_ranges(pointers[walkers.entity], degree)
-        source = np.repeat(np.arange(len(degree)), degree)
-        if max_edges is not None and len(degree) and degree.max() > max_edges:
-            drawn = random.random(len(edge)) * degree[source] < max_edges
-            edge, source = edge[drawn], source[drawn]
+        first, taken = pointers[walkers.entity], degree
+        if max_edges is not None:
+            taken = np.minimum(degree, max_edges)
+        source, edge = np.repeat(np.arange(len(degree)), taken), expand_ranges(first, taken)
+        is_drawn = (taken < degree)[source]
+        if is_drawn.any():  # about so many of the edges: those drawn twice are taken once
+            drawn = source[is_drawn]
+            edge[is_drawn] = first[drawn] + (random.random(len(drawn)) * degree[drawn]).astype(np.int64)
+            distinct = np.unique(source * len(steps) + edge)
+            source, edge = distinct // len(steps), distinct % len(steps)
         step, end, fact, start = steps[edge], ends[edge], walkers.fact[source], walkers.entity[source]
         before, after = hidden.before[fact], hidden.after[fact]
         uses = (step == hidden.step) & (start == before) & (end == after)

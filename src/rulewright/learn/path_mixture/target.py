@@ -36,7 +36,7 @@ _LOWEST_WEIGHT = -20.0
 _HELD_EVERY = 5
 _LEAST_HELD = 10
 """So many queries must be held out to say when to stop, where there are no facts of ``valid``."""
-_PAIR_SCALES = (4.0,)
+_PAIR_SCALES = (4.0, 1.5)
 """That two paths both speak has little weight unless much speaks for it: ``l2`` counts by the square of one of these,
 as what is held out decides."""
 _MOST_PAIRED = 400
@@ -426,12 +426,13 @@ def choose_pairs(examples: RankingExamples, weights: Floats, columns: Ids, count
 
     The slope of the loss by such a weight is ``Σ g`` over the candidates for which both speak, ``g`` being its slope
     by the candidate's score; pairs are ordered by ``|Σ g| / √(1 + Σ g²)``, by which chance alone gives about 1. The
-    `_MOST_PAIRED` columns that weigh most are looked at, and a pair that is never apart from one of them is none.
+    `_MOST_PAIRED` columns that weigh most are looked at, none of weight 0, nor a pair never apart from one of its own.
     """
     features = sparse.csc_array(examples.features)
     spoken = np.diff(features.indptr)[columns]
     strength = np.abs(weights[columns]) * np.sqrt(spoken)
-    columns = np.sort(columns[np.argsort(-strength, kind="stable")[:_MOST_PAIRED]])
+    columns = columns[np.argsort(-strength, kind="stable")[:_MOST_PAIRED]]
+    columns = np.sort(columns[weights[columns] != 0])
     slopes = find_slopes(examples, weights)
     speaks = sparse.csr_array(features[:, columns])
     speaks.data = np.ones_like(speaks.data)
