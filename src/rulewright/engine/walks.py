@@ -7,6 +7,7 @@ rules for one query, and `Evidence` says which of them speak for which candidate
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -368,25 +369,36 @@ class Evidence:
         return score_all(*self._columns, asked, *self._read_hidden(asked, hidden), _as_floats(weights))
 
     def count_rivals(
-        self, entities: Ids, weights: Floats, answers: Ids, known: tuple[Ids, Ids], candidates: range
+        self,
+        entities: Ids,
+        weights: Floats,
+        answers: Ids,
+        known: tuple[Ids, Ids],
+        candidates: range,
+        *,
+        threads: int = 1,
     ) -> tuple[Ids, Ids]:
         """Count for each query the candidates whose ``Σ w ψ`` is higher than that of its answer, and those as high.
 
         ``known`` has rows of queries, sorted, and right answers to them, which but for the answer are no candidates.
         """
         order = np.argsort(entities, kind="stable")
-        first, members = _group_rows(*known, order)
         higher, equal = np.empty(len(order), dtype=np.int64), np.empty(len(order), dtype=np.int64)
-        higher[order], equal[order], _ = count_rivals(
-            *self._columns,
-            _as_floats(weights),
-            np.asarray(entities, dtype=np.int64)[order],
-            np.asarray(answers, dtype=np.int64)[order],
-            first,
-            members,
-            candidates.start,
-            candidates.stop,
-        )
+        columns, floats = self._columns, _as_floats(weights)
+        asked, answer = np.asarray(entities, dtype=np.int64), np.asarray(answers, dtype=np.int64)
+
+        def count(part: Ids) -> None:
+            first, members = _group_rows(*known, part)
+            higher[part], equal[part], _ = count_rivals(
+                *columns, floats, asked[part], answer[part], first, members, candidates.start, candidates.stop
+            )
+
+        parts = [part for part in np.array_split(order, threads if len(order) > threads else 1) if len(part)]
+        if len(parts) == 1:
+            count(parts[0])
+        else:  # the walks hold no lock
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(count, parts))
         return higher, equal
 
     def collect_examples(

@@ -44,8 +44,9 @@ class RuleRanker:
       and so on, one that has no more below one that has. What tells them apart is added to the score, less than
       `TIE_BREAK`.
 
-    Nothing larger than ``max_cells`` (queries × entities) is held. ``graph`` is what the rules are run on, with
-    relations of its own where rules need them (`read_rows`).
+    Nothing larger than ``max_cells`` (queries × entities) is held. With ``threads`` sums are ranked by so many at a
+    time, with the same ranks. ``graph`` is what the rules are run on, with relations of its own where rules need them
+    (`read_rows`).
 
     >>> from rulewright.logic import parse_rules
     >>> kb = KnowledgeBase.from_triples([("ann", "parent_of", "bob"), ("bob", "parent_of", "cid"), ("eve", "g", "dan")])
@@ -62,8 +63,10 @@ class RuleRanker:
         aggregation: Aggregation = "weight",
         max_cells: int = 2**22,
         graph: Graph | None = None,
+        threads: int = 1,
     ) -> None:
         self.kb, self.tables, self.aggregation, self.max_cells = kb, dict(tables), aggregation, max_cells
+        self.threads = threads
         self.graph = graph or Graph(kb)
         self._latest: tuple[int, Evidence] | None = None
         self._latest_batches: tuple[int, list[ConfidenceBatch]] | None = None
@@ -195,7 +198,12 @@ class RuleRanker:
         if step in self.tables and self.aggregation in ("weight", "noisy-or"):
             weights = self._find_summands(step)
             return self._find_evidence(step).count_rivals(
-                asked, weights, answers, (known_row, known), range(far.start, far.start + len(far))
+                asked,
+                weights,
+                answers,
+                (known_row, known),
+                range(far.start, far.start + len(far)),
+                threads=self.threads,
             )
         entities, row = np.unique(asked, return_inverse=True)
         scores = self.scores(relation, entities, inverse=bool(is_inverse(step)))

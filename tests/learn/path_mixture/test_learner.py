@@ -416,6 +416,32 @@ def test_two_chains_between_the_same_ends_are_walked_alike_whatever_the_order():
     assert 0 < len(joined) <= ends.sum()
 
 
+def test_a_pruned_mixture_has_fewer_rules_and_answers_as_well():
+    kb = either_but_not_both()
+    options = {"targets": ["r"], "max_length": 2}
+    whole, pruned = (PathMixture(prune=loss, **options).fit(kb) for loss in (None, 0.01))
+    counts = [len(mixture.rules_) for mixture in (whole, pruned)]
+    assert counts[1] < counts[0] / 2
+    scores = [evaluate_ranking(mixture, kb, "valid").mrr for mixture in (whole, pruned)]
+    assert scores[1] >= scores[0] - 0.01 - 1e-9
+    with pytest.raises(DataError, match="split valid, and there is none"):
+        PathMixture(prune=0.01).fit(uncles(5))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_ranks_are_the_same_in_any_number_of_threads(threads):
+    kb = either_but_not_both(80)
+    mixture = PathMixture(max_length=2).fit(kb)
+    several = RuleRanker(kb, mixture.ranker_.tables, threads=threads)
+    plain = evaluate_ranking(mixture.ranker_, kb, "test")
+    assert evaluate_ranking(several, kb, "test").figures() == plain.figures()
+
+    class ByScores:
+        scores = staticmethod(mixture.scores)
+
+    assert evaluate_ranking(ByScores(), kb, "test").figures() == pytest.approx(plain.figures())
+
+
 @given(st.integers(0, 200))
 @settings(max_examples=30, deadline=None)
 def test_examples_of_some_queries_and_with_pairs_are_those_of_plain_loops(seed):

@@ -33,6 +33,7 @@ from rulewright.files import write_text
 from rulewright.interrupts import TimeBudget
 from rulewright.learn.base import Learner, describe_time_limit, list_names
 from rulewright.learn.path_mixture.paths import DOUBT, LONGEST
+from rulewright.learn.path_mixture.pruning import prune_targets
 from rulewright.learn.path_mixture.questions import QUESTION_CHOICES, FactSampler, QuestionChoice
 from rulewright.learn.path_mixture.target import LOSSES, Loss, Target, learn_target
 from rulewright.learn.processes import work_in_processes
@@ -100,10 +101,12 @@ class PathMixture(Learner):
         loss: ``softmax``, ``logistic`` or ``margin``.
         l1, l2, prior: ``l1`` makes weights sparse, ``l2`` holds them near ``prior`` times ``−log(1 − confidence)``.
         shared: a path weighs, beside its own, so much times its weight in the other direction.
+        prune: by how much MRR on ``valid`` may fall for fewer rules: those that say least are left out as long as it
+            falls by no more; None keeps all. See `prune_targets`.
         iterations: of training.
         min_valid: the facts a relation must have in ``valid`` to be held out.
         seed: of all that is drawn.
-        processes: how many learn queries at a time; what is learned is the same.
+        processes: how many learn queries at a time, and how many threads rank; what is learned is the same.
         time_limit: about how many seconds to learn for; the relations with most facts are learned first, the one in
             hand is finished, and the others have no rules.
         folder: keeps what is learned; the same call goes on where it was stopped.
@@ -143,6 +146,7 @@ class PathMixture(Learner):
         "l2": Real(0),
         "prior": Real(0),
         "shared": SHARE,
+        "prune": Real(0, 1, optional=True),
         "iterations": Whole(1),
         "min_valid": Whole(1),
         "seed": Whole(0),
@@ -176,6 +180,7 @@ class PathMixture(Learner):
         l2: float = 1.0,
         prior: float = 0.05,
         shared: float = 0.0,
+        prune: float | None = None,
         iterations: int = 50,
         min_valid: int = 5,
         seed: int = 0,
@@ -194,7 +199,7 @@ class PathMixture(Learner):
         self.questions, self.queries = questions, queries
         self.candidates, self.drawn = candidates, drawn
         self.loss, self.l1, self.l2 = loss, l1, l2
-        self.prior, self.shared = prior, shared
+        self.prior, self.shared, self.prune = prior, shared, prune
         self.iterations, self.min_valid = iterations, min_valid
         self.seed, self.processes, self.time_limit = seed, processes, time_limit
         self.folder, self.progress = folder, progress
@@ -240,11 +245,16 @@ class PathMixture(Learner):
         left_out = list(dict.fromkeys(names[step] for step in missing if step in unlearned))
         learned = {step: target for step, target in targets.items() if target is not None}
         learned = share_weights(learned, self.shared) if self.shared else learned
+        if self.prune is not None:
+            if valid is None:
+                raise DataError("prune leaves out rules by what it costs on the split valid, and there is none")
+            learned = prune_targets(learned, kb, loss=self.prune, threads=self.processes)
         # A file shows three digits of a weight; so that it says what was learned, no more are kept
         self.learned_ = {
             step: replace(target, weights=round_figures(target.weights)) for step, target in learned.items()
         }
-        self.ranker_ = RuleRanker(kb, {step: (target.table, target.weights) for step, target in self.learned_.items()})
+        tables = {step: (target.table, target.weights) for step, target in self.learned_.items()}
+        self.ranker_ = RuleRanker(kb, tables, threads=self.processes)
         cut = describe_time_limit(self.time_limit, f"{list_names(left_out)} had none" if left_out else "")
         self.note_ = "; ".join(filter(None, [sampler.describe(), cut]))
         self._kb = kb
@@ -254,6 +264,12 @@ class PathMixture(Learner):
     def scores(self, relation: str, entities: Ids, *, inverse: bool = False) -> Floats:
         """Return a row for each entity: how well every entity answers ``relation(h, ?)``, or ``relation(?, h)``."""
         return self.ranker_.scores(relation, entities, inverse=inverse)
+
+    def count_rivals(
+        self, relation: str, asked: Ids, answers: Ids, known_row: Ids, known: Ids, *, inverse: bool = False
+    ) -> tuple[Ids, Ids]:
+        """Count candidates above each answer, and level with it: see `RuleRanker.count_rivals`."""
+        return self.ranker_.count_rivals(relation, asked, answers, known_row, known, inverse=inverse)
 
     @cached_property
     def rules_(self) -> RuleSet:  # type: ignore[override]
@@ -337,7 +353,7 @@ class SavedTargets:
 
     _TABLE = ("path_index", "form", "constant", "end", "second_index")
     # what may change between two runs
-    _FREE = ("targets", "paths", "shared", "processes", "time_limit", "folder", "progress")
+    _FREE = ("targets", "paths", "shared", "prune", "processes", "time_limit", "folder", "progress")
 
     def __init__(
         self,
