@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import current_process, get_context
 from typing import Any, TypeVar
+
+from rulewright.errors import DataError
 
 _Shared = TypeVar("_Shared")
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+_WAY_OUT = "in a script, put what it does below `if __name__ == '__main__':`, or choose processes=1"
 
 _own_work: tuple[Callable[[Any, Any], Any], Any] | None = None
 """In a process of a pool: what it does, and what all its items share."""
@@ -27,6 +32,8 @@ def work_in_processes(
     >>> list(work_in_processes(pow, 2, [3, 5], processes=1))
     [(3, 8), (5, 32)]
     """
+    if getattr(current_process(), "_inheriting", False):  # it reads the program anew, and would start it anew
+        raise DataError(f"this program starts processes while one of them reads it: {_WAY_OUT}")
     if processes == 1 or len(items) <= 1:
         for item in items:
             yield item, work(shared, item)
@@ -38,7 +45,11 @@ def work_in_processes(
     try:
         running = {pool.submit(_work_on, item): item for item in items}
         for future in as_completed(running):
-            yield running[future], future.result()
+            try:
+                result = future.result()
+            except BrokenProcessPool as error:
+                raise DataError(f"a process of its own ended before its work was done: {_WAY_OUT}") from error
+            yield running[future], result
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -214,3 +219,48 @@ def test_queries_in_processes_of_their_own_are_learned_alike(tmp_path: Path) -> 
     PathMixture(max_length=2, processes=2, folder=tmp_path, targets=["r"]).fit(kb)
     resumed = PathMixture(max_length=2, folder=tmp_path).fit(kb)
     assert str(resumed.rules_) == str(one.rules_)
+
+
+LEARNING = """
+import sys
+from rulewright.data.generators import nations
+from rulewright.learn.path_mixture.learner import PathMixture
+
+if __name__ == "__main__":
+    kb = nations(relations=12, seed=1).kb
+    mixture = PathMixture(max_length=2, processes=int(sys.argv[1]), folder=sys.argv[2]).fit(kb)
+    print(mixture.rules_, end="")
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_learns_the_same(tmp_path: Path) -> None:
+    program = tmp_path / "learning.py"
+    program.write_text(LEARNING)
+    command = [sys.executable, str(program), "2", str(tmp_path / "kept")]
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        running = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+        deadline, kept = time.monotonic() + 60, len(list((tmp_path / "kept").glob("*.npz")))
+        while running.poll() is None and time.monotonic() < deadline:  # until more is kept, and a moment longer
+            if len(list((tmp_path / "kept").glob("*.npz"))) > kept:
+                time.sleep(random.random() / 2)
+                break
+            time.sleep(0.01)
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    assert list((tmp_path / "kept").glob("target_*.npz"))
+    resumed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    whole = [sys.executable, str(program), "1", str(tmp_path / "whole")]
+    assert resumed == subprocess.run(whole, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_a_script_that_does_not_say_what_is_to_run_once_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "unguarded.py"
+    program.write_text(LEARNING.replace('if __name__ == "__main__":', "if True:"))
+    command = [sys.executable, str(program), "2", str(tmp_path / "kept")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "put what it does below `if __name__ == '__main__':`" in done.stderr

@@ -36,6 +36,11 @@ BASELINES = {
     "ctp": "CTP",
     "rnnlogic": "RNNLogic, rules alone",
     "anyburl": "AnyBURL, two cores",
+    "safran": "SAFRAN (rules), its paper",
+    "conve": "ConvE, its paper",
+    "rotate": "RotatE, its paper",
+    "complex_n3": "ComplEx-N3, its paper",
+    "nbfnet": "NBFNet, its paper",
 }
 GRID_ROWS = {"lnn": "LNN", "neural_lp": "attention and product (NeuralLP)", "ideal": "ideal rule"}
 READABLE_RULES = 2
@@ -70,7 +75,7 @@ def ranking_table(runs: Runs) -> str:
         by_set.setdefault(str(find_experiment(name).settings["set"]), []).append(name)
     lines = []
     for names in by_set.values():
-        lines += [_write_ours(title_of(name), completion[name]) for name in names]
+        lines += [row for name in names for row in _write_ours(title_of(name), completion[name])]
         for name in names:
             figures: Any = find_experiment(name).settings.get("paper", {})
             set_title = title_of(name).partition(",")[0]
@@ -83,15 +88,26 @@ def ranking_table(runs: Runs) -> str:
     return markdown_table(head, lines)
 
 
-def _write_ours(title: str, seeds: Sequence[Run]) -> tuple[str, ...]:
+def _write_ours(title: str, seeds: Sequence[Run]) -> list[tuple[str, ...]]:
+    """Return the row of some runs and, where they were pruned too, that of what was left."""
     rows = [run["rows"]["ours, test"] for run in seeds]
-    return (
-        f"**{title}, ours**",
-        *(mean_figure(rows, key) for key in COLUMNS),
-        str(len(seeds)),
-        *(mean_and_sd((run["seconds"][part] for run in seeds), scale=1, digits=0) for part in ("learning", "ranking")),
-        mean_and_sd((run["rules"] for run in seeds), scale=1, digits=0),
-    )
+    lines = [
+        (
+            f"**{title}, ours**",
+            *(mean_figure(rows, key) for key in COLUMNS),
+            str(len(seeds)),
+            *(
+                mean_and_sd((run["seconds"][part] for run in seeds), scale=1, digits=0)
+                for part in ("learning", "ranking")
+            ),
+            mean_and_sd((run["rules"] for run in seeds), scale=1, digits=0),
+        )
+    ]
+    if pruned := [run["pruned"] for run in seeds if "pruned" in run]:
+        figures = (mean_figure([one["rows"]["ours, test"] for one in pruned], key) for key in COLUMNS)
+        rules = mean_and_sd((one["rules"] for one in pruned), scale=1, digits=0)
+        lines.append((f"{title}, pruned", *figures, str(len(pruned)), NOTHING, NOTHING, rules))
+    return lines
 
 
 def readable_rules(runs: Runs) -> str:
