@@ -149,7 +149,7 @@ if __name__ == "__main__":
     rules = sum(len(target.table) for target in mixture.learned_.values())
     print(json.dumps({"mrr": evaluate_ranking(mixture, kb, "test").mrr, "rules": rules}))
 """
-AS_BEFORE = {"conjunctions": 0, "popularity": False, "drawn": 0}
+AS_BEFORE = {"conjunctions": 0, "popularity": False, "drawn": 0, "missing": 0.0}
 """What was not there before."""
 SETTINGS = "src/rulewright/papers/lnn/experiments.toml"
 

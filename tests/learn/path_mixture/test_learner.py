@@ -18,6 +18,7 @@ from rulewright.learn.path_mixture.target import (
     LOSSES,
     RankingExamples,
     build_examples,
+    doubt_candidates,
     find_loss,
     find_slopes,
     fit_weights,
@@ -143,7 +144,8 @@ def tiny(seed, questions=4, candidates=5, rules=3):
     positive = start[:-1] + random.integers(0, candidates, questions)
     stands_for = random.integers(1, 4, questions * candidates).astype(float)
     stands_for[positive] = 1.0
-    return RankingExamples(table, start, positive, random.integers(0, 4, questions).astype(float), stands_for)
+    silent, known = random.integers(0, 4, questions).astype(float), random.integers(1, 5, questions).astype(float)
+    return RankingExamples(table, start, positive, silent, known, stands_for)
 
 
 @given(st.integers(0, 200), st.sampled_from(list(LOSSES)))
@@ -458,6 +460,21 @@ def test_examples_of_some_queries_and_with_pairs_are_those_of_plain_loops(seed):
     np.testing.assert_allclose(wide[:, 3:] * 4, np.stack([(dense[:, a] > 0) & (dense[:, b] > 0) for a, b in pairs], 1))
     slopes = find_slopes(each, weights)
     np.testing.assert_allclose(each.features.T @ slopes, find_loss("softmax", each, weights)[1], atol=1e-9)
+
+
+@given(st.integers(0, 200), st.sampled_from([0.0, 0.2, 0.7]))
+@settings(max_examples=40, deadline=None)
+def test_what_looks_right_counts_less_as_it_may_be_missing(seed, missing):
+    each, weights = tiny(seed), np.random.default_rng(seed).normal(size=3)
+    doubted = doubt_candidates(each, weights, missing)
+    scores = each.features @ weights
+    for query, positive in enumerate(each.positive):
+        rows = [row for row in range(each.start[query], each.start[query + 1]) if row != positive]
+        mass = sum(each.stands_for[row] * np.exp(scores[row]) for row in rows) + each.silent[query]
+        for row in rows:
+            chance = min(0.95, each.known[query] * missing / (1 - missing) * np.exp(scores[row]) / mass)
+            assert doubted.stands_for[row] == pytest.approx(each.stands_for[row] * (1 - chance))
+        assert doubted.stands_for[positive] == each.stands_for[positive]
 
 
 def test_without_valid_every_fifth_query_says_when_to_stop(monkeypatch):

@@ -98,6 +98,8 @@ class PathMixture(Learner):
         queries: how many facts of each relation are asked about.
         candidates, drawn: on large graphs, how many of the best candidates are kept for each query, and how many of the
             others that some rule speaks for are drawn to stand for all of them; None keeps all candidates.
+        missing: the share of all facts that is taken to be missing. A candidate that looks right may be one of them,
+            and counts the less against the weights that say so; see `doubt_candidates`. 0 takes the facts as complete.
         loss: ``softmax``, ``logistic`` or ``margin``.
         l1, l2, prior: ``l1`` makes weights sparse, ``l2`` holds them near ``prior`` times ``−log(1 − confidence)``.
         shared: a path weighs, beside its own, so much times its weight in the other direction.
@@ -141,6 +143,7 @@ class PathMixture(Learner):
         "queries": Whole(1),
         "candidates": Whole(1, optional=True),
         "drawn": Whole(0),
+        "missing": Real(0, 1, below=True),
         "loss": OneOf(*LOSSES),
         "l1": Real(0),
         "l2": Real(0),
@@ -175,6 +178,7 @@ class PathMixture(Learner):
         queries: int = 500,
         candidates: int | None = 300,
         drawn: int = 100,
+        missing: float = 0.1,
         loss: Loss = "softmax",
         l1: float = 0.0,
         l2: float = 1.0,
@@ -197,7 +201,7 @@ class PathMixture(Learner):
         self.ways, self.negated = ways, negated
         self.conjunctions, self.popularity = conjunctions, popularity
         self.questions, self.queries = questions, queries
-        self.candidates, self.drawn = candidates, drawn
+        self.candidates, self.drawn, self.missing = candidates, drawn, missing
         self.loss, self.l1, self.l2 = loss, l1, l2
         self.prior, self.shared, self.prune = prior, shared, prune
         self.iterations, self.min_valid = iterations, min_valid

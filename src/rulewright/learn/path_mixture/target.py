@@ -39,6 +39,7 @@ _LEAST_HELD = 10
 _PAIR_SCALES = (4.0, 1.5)
 """That two paths both speak has little weight unless much speaks for it: ``l2`` counts by the square of one of these,
 as what is held out decides."""
+_MOST_DOUBT = 0.95
 _MOST_PAIRED = 400
 _LEAST_SLOPE = 1e-4
 _LEAST_CHANCE = 1.5
@@ -166,14 +167,16 @@ class RankingExamples:
     """Candidates, query by query: ``features`` (candidate × column) says which rules speak for each.
 
     ``start`` is where each query's candidates begin (one more at the end), ``positive`` the row of its right answer
-    (−1 where no rule speaks for it), ``silent`` how many further candidates no rule speaks for and ``stands_for`` how
-    many candidates each stands for, more than itself where it was drawn from many.
+    (−1 where no rule speaks for it), ``silent`` how many further candidates no rule speaks for, ``known`` how many
+    right answers are known, and ``stands_for`` how many candidates each stands for, more than itself where it was drawn
+    from many.
     """
 
     features: sparse.csr_array
     start: Ids
     positive: Ids
     silent: Floats
+    known: Floats
     stands_for: Floats
 
     @cached_property
@@ -186,7 +189,8 @@ class RankingExamples:
         sizes = np.diff(self.start)[queries]
         rows, start = expand_ranges(self.start[queries], sizes), range_bounds(sizes)
         positive = np.where(self.positive[queries] < 0, -1, self.positive[queries] - self.start[queries] + start[:-1])
-        return RankingExamples(self.features[rows], start, positive, self.silent[queries], self.stands_for[rows])
+        silent, known = self.silent[queries], self.known[queries]
+        return RankingExamples(self.features[rows], start, positive, silent, known, self.stands_for[rows])
 
     def join_columns(self, pairs: Ids, scale: float) -> RankingExamples:
         """Return the candidates with further columns: ``1 / scale`` where both columns of a pair speak."""
@@ -254,13 +258,9 @@ def build_examples(
         features.sum_duplicates()
     positive = np.full(count, -1)
     positive[query[is_answer]] = np.flatnonzero(is_answer)
-    return RankingExamples(
-        features,
-        found.first_candidate,
-        positive,
-        np.maximum(entities - np.bincount(other_row, minlength=count) - found.spoken_for, 0),
-        found.stands_for,
-    )
+    n_others = np.bincount(other_row, minlength=count).astype(np.float64)
+    silent = np.maximum(entities - n_others - found.spoken_for, 0)
+    return RankingExamples(features, found.first_candidate, positive, silent, n_others + 1.0, found.stands_for)
 
 
 def _place_firings(
@@ -399,6 +399,10 @@ def _fit_columns(
         )
 
     pairs, pair_scale, fitted = no_pairs, 1.0, fit(seen, watched)
+    if mixture.missing:
+        train = doubt_candidates(train, fitted.weights, mixture.missing)
+        seen = train.select(questions[~is_held]) if split_off else train
+        fitted = fit(seen, watched)
     if mixture.conjunctions and held_out is not None:
         joining = np.flatnonzero((table.form == RuleForm.CLOSED) & (lengths > 0))
         tried = choose_pairs(train, fitted.weights, joining, mixture.conjunctions)
@@ -460,6 +464,25 @@ def find_slopes(examples: RankingExamples, weights: Floats) -> Floats:
     slopes /= mass[examples.query]
     slopes[examples.positive[examples.positive >= 0]] -= 1.0
     return slopes
+
+
+def doubt_candidates(examples: RankingExamples, weights: Floats, missing: float) -> RankingExamples:
+    """Return the examples with candidates that count for less, as they may be right answers that are not known.
+
+    Where a share ``m`` of all facts is missing, ``k m / (1 − m)`` right answers are expected to be missing beside ``k``
+    known ones. Candidate ``c`` is one with the chance ``p_c``, that number times ``exp s_c / Σ exp s`` over all that
+    are not known to be right, at most `_MOST_DOUBT`, and counts ``1 − p_c``.
+    """
+    scores, query = np.asarray(examples.features @ weights).ravel(), examples.query
+    is_answer = np.zeros(len(scores), dtype=bool)
+    is_answer[examples.positive[examples.positive >= 0]] = True
+    top = np.zeros(len(examples.positive))
+    np.maximum.at(top, query, np.where(is_answer, -np.inf, scores))
+    each = np.where(is_answer, 0.0, np.exp(scores - top[query]))
+    mass = np.bincount(query, each * examples.stands_for, len(top)) + examples.silent * np.exp(-top)
+    expected = examples.known * missing / (1 - missing)
+    chance = np.minimum(expected[query] * each / np.maximum(mass, 1e-300)[query], _MOST_DOUBT)
+    return replace(examples, stands_for=examples.stands_for * (1 - chance))
 
 
 class FittedWeights(NamedTuple):
