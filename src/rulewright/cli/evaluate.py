@@ -154,6 +154,7 @@ def evaluate_kbc(
     Example: rulewright evaluate kbc graph.tsv --holdout 0.1 (kbc may be left out)
     """
     from rulewright import learn
+    from rulewright.evaluate.calibration import check_plot_file
     from rulewright.evaluate.ranking import check_prediction_file
     from rulewright.io import read_rules
 
@@ -179,8 +180,16 @@ def evaluate_kbc(
             raise typer.BadParameter("--json and --predictions - both write to standard output; name a file")
     if calibration is None:
         refuse_options(context, "it draws what --calibration fits", "reliability")
+    elif calibration == "-" and (json or predictions == "-"):
+        raise typer.BadParameter("--calibration - and other results would both go to standard output; name a file")
+    elif engine is not None or database is not None or facts.endswith(".duckdb"):
+        raise typer.BadParameter("--calibration is fitted to facts in memory: leave out --engine and --database")
     for output in (calibration, reliability):
         check_output(output, paths)
+    if reliability is not None:
+        check_plot_file(reliability)
+        if reliability == calibration:
+            raise typer.BadParameter(f"--calibration and --reliability would both be written to {reliability}")
     rule_set = read_rules(rule_paths[0]) if rule_paths else None
     kb = read_facts_of(facts, from_format, columns, context=context)
     with progress("ranking") as report:
@@ -204,13 +213,13 @@ def evaluate_kbc(
         )
     if result.note:
         warn(result.note)
+    if result.calibration is not None and calibration is not None:
+        _write_calibration(result.calibration, calibration, reliability)
     if predictions is not None:
         result.scores.write_predictions(predictions)
         if predictions == "-":
             return
         warn(f"{len(result.scores):,} queries with their best answers, written to {predictions}")
-    if result.calibration is not None and calibration is not None:
-        _write_calibration(result.calibration, calibration, reliability)
     if json:
         rules = rule_paths[0] if rule_paths else None
         print_json({"task": "kbc", "rule_file": rules, "gold": facts, "split": split, **result.as_dict()})

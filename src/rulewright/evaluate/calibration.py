@@ -175,8 +175,8 @@ class Calibration:
         method = source["method"].text()
         if method not in CALIBRATION_METHOD.options:
             raise source["method"].expected("'isotonic' or 'platt'")
-        shrinkage = source["shrinkage"].number()
-        if not isfinite(shrinkage) or shrinkage < 0:
+        shrinkage = _read_finite(source["shrinkage"])
+        if shrinkage < 0:
             raise source["shrinkage"].expected("a number of at least 0")
         own: dict[str, RelationCurve] = {}
         for name, part in source["own"].fields():
@@ -272,13 +272,23 @@ def _fit_platt(scores: Scores, is_true: Mask, weights: Scores) -> LogisticCurve:
     return LogisticCurve(slope, float(fitted.x[1]) - slope * mean)
 
 
+def _read_finite(source: Json) -> float:
+    try:
+        value = float(source.number())
+    except OverflowError:
+        value = nan
+    if not isfinite(value):
+        raise source.expected("a finite number")
+    return value
+
+
 def _read_curve(source: Json, method: str) -> Curve:
     if method == "platt":
-        if source["slope"].number() < 0:
+        if _read_finite(source["slope"]) < 0:
             raise source["slope"].expected("a number of at least 0, for a curve never falls")
-        return LogisticCurve(float(source["slope"].number()), float(source["intercept"].number()))
+        return LogisticCurve(_read_finite(source["slope"]), _read_finite(source["intercept"]))
     scores, values = (
-        tuple(float(part.number()) for part in source[name].items("numbers")) for name in ("scores", "values")
+        tuple(_read_finite(part) for part in source[name].items("numbers")) for name in ("scores", "values")
     )
     if not scores or len(scores) != len(values):
         raise source.fault(f"must have as many scores as values, and one at least; got {len(scores)} and {len(values)}")
@@ -367,14 +377,27 @@ def measure_reliability(
     values, truth, counts = _read_columns(probabilities, is_true, weights)
     if len(values) and not 0 <= values.min() <= values.max() <= 1:
         raise DataError(f"probabilities must lie in 0 … 1, got {values.min():g} … {values.max():g}")
-    position = np.minimum((values * bins).astype(np.int64), bins - 1)
-    totals = np.bincount(position, counts, minlength=bins)
-    with np.errstate(invalid="ignore"):
-        predicted, observed = (
-            np.bincount(position, counts * part, minlength=bins) / totals for part in (values, truth)
-        )
     bounds = np.linspace(0, 1, bins + 1)
-    return Reliability(*(tuple(column.tolist()) for column in (bounds, totals, predicted, observed)))
+    position = np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, bins - 1)
+    totals = np.bincount(position, counts, minlength=bins).tolist()
+    predicted, observed = (
+        # one and the same NaN, so that what is read again is equal
+        tuple(part / total if total else nan for part, total in zip(sums, totals, strict=True))
+        for sums in (np.bincount(position, counts * part, minlength=bins).tolist() for part in (values, truth))
+    )
+    return Reliability(tuple(bounds.tolist()), tuple(totals), predicted, observed)
+
+
+def check_plot_file(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a plot's file; another one than `PLOT_ENDINGS` is an error.
+
+    >>> check_plot_file("plot.SVG")
+    '.svg'
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in PLOT_ENDINGS:
+        raise DataError(f"a plot is a {', '.join(PLOT_ENDINGS[:-1])} or {PLOT_ENDINGS[-1]} file, got {os.fspath(path)}")
+    return ending
 
 
 def plot_reliability(parts: Mapping[str, Reliability], path: str | os.PathLike[str], *, title: str = "") -> None:
@@ -388,9 +411,7 @@ def plot_reliability(parts: Mapping[str, Reliability], path: str | os.PathLike[s
     except ImportError:
         raise MissingExtraError("plots need matplotlib: pip install -c constraints.txt 'rulewright[viz]'") from None
     check_output(path)
-    ending = Path(path).suffix.lower()
-    if ending not in PLOT_ENDINGS:
-        raise DataError(f"a plot is a {', '.join(PLOT_ENDINGS[:-1])} or {PLOT_ENDINGS[-1]} file, got {os.fspath(path)}")
+    ending = check_plot_file(path)
     if not parts:
         raise DataError("there is no reliability to draw")
     figure = Figure(figsize=(5.5, 6.5), layout="constrained")
