@@ -13,7 +13,6 @@ import argparse
 import importlib.util
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -138,36 +137,43 @@ def pykeen(kb: KnowledgeBase, seconds: float, name: str) -> dict[str, float]:
 
 
 LEARN_AND_RANK = """
-import json, sys
+import json, resource, sys, time
+from pathlib import Path
 from rulewright import datasets
 from rulewright.evaluate.ranking import evaluate_ranking
 from rulewright.learn.path_mixture.learner import PathMixture
 
+def used():
+    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in parts)
+
 if __name__ == "__main__":
     name, options = sys.argv[1], json.loads(sys.argv[2])
     kb = datasets.load(name)
+    cpu, start = used(), time.perf_counter()
     mixture = PathMixture(processes=2, **options).fit(kb)
+    mrr = evaluate_ranking(mixture, kb, "test").mrr
+    cpu, seconds = used() - cpu, time.perf_counter() - start
+    status = Path("/proc/self/status").read_text().splitlines()
+    own = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    memory = max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 1024
     rules = sum(len(target.table) for target in mixture.learned_.values())
-    print(json.dumps({"mrr": evaluate_ranking(mixture, kb, "test").mrr, "rules": rules}))
+    print(json.dumps([cpu, seconds, memory, mrr, rules]))
 """
 AS_BEFORE = {"conjunctions": 0, "popularity": False, "drawn": 0, "missing": 0.0}
 """What was not there before."""
 SETTINGS = "src/rulewright/papers/lnn/experiments.toml"
 
 
-def learn_and_rank(dataset: str, options: dict[str, Any], source: Path) -> tuple[float, float, float, float, int]:
+def learn_and_rank(dataset: str, options: dict[str, Any], source: Path) -> tuple[float, ...]:
     """Return CPU seconds of all processes, seconds, the largest process in MB, test MRR and rules, by a tree's code."""
     with tempfile.TemporaryDirectory() as folder:  # processes of a pool read the program anew, so it is a file
         program = Path(folder, "learn_and_rank.py")
         program.write_text(LEARN_AND_RANK, encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(source / "src"), "OMP_NUM_THREADS": "1"}
-        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         command = [sys.executable, str(program), dataset, json.dumps(options)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-        seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    told = json.loads(done.stdout.splitlines()[-1])
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu, seconds, after.ru_maxrss / 1024, told["mrr"], told["rules"]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return tuple(json.loads(done.stdout.splitlines()[-1]))
 
 
 def against(commit: str, sets: list[str]) -> list[tuple[object, ...]]:
