@@ -84,7 +84,8 @@ class PathMixture(Learner):
         min_support, min_confidence: of the paths to keep.
         sample: how many facts of a relation paths are looked for on.
         max_edges: how many edges a walker takes from an entity while paths are looked for; None is all.
-        constants: the relations in the body of rules that name entities, 0 for no such rules, at most 2.
+        constants: the relations in the body of rules that name entities, 0 for no such rules, at most 2. Those of a
+            query are kept if the loss is lower with them on what is held out.
         max_constants: how many such rules are kept for each query.
         ways: what many ways along a path count: ``once``, ``counted`` or ``telling``; see `engine.walks.path_truth`.
         negated: paths of up to so many relations may have negative weights, as may that ``x`` and ``y`` are one.

@@ -356,7 +356,8 @@ def _fit_columns(
     """Weigh the columns. The first are of the rules of the table, which have each a column of their own.
 
     Where nothing is held out, every fifth query of ``train`` says when to stop, and all are learned from for as many
-    steps. Pairs are added only where facts of ``valid`` are held out, and if that lowers the loss on them.
+    steps. Rules that name entities are kept only if the loss on what is held out is lower with them, and pairs are
+    added only if it is lower on facts of ``valid``.
     """
     n_own, width = len(table), train.features.shape[1]
     no_pairs = np.zeros((0, 2), dtype=np.int64)
@@ -399,6 +400,13 @@ def _fit_columns(
         )
 
     pairs, pair_scale, fitted = no_pairs, 1.0, fit(seen, watched)
+    if watched is not None and body[n_own:].any():  # rules that name entities must earn their place
+        usual, upper[n_own:] = upper.copy(), 0.0
+        without = fit(seen, watched)
+        if fitted.loss < without.loss:
+            upper = usual
+        else:
+            fitted = without
     if mixture.missing:
         train = doubt_candidates(train, fitted.weights, mixture.missing)
         seen = train.select(questions[~is_held]) if split_off else train
