@@ -33,7 +33,6 @@ from rulewright.logic import (
     Term,
     Variable,
     WeightedFormula,
-    encode_path,
     encode_step,
     mirror_path,
 )
@@ -216,8 +215,11 @@ class RowReader:
         chains = [Chain.read(head, part) for _, part in parts]
         if len(chains) != 2 or not all(one is not None and one.is_closed and one.steps for one in chains):
             return None
-        indices = {name: self.kb.predicate_index(name) for name in self.kb.predicates}
-        path, second = (encode_path(one.steps, indices) for one in chains if one is not None)
+        path, second = (
+            tuple(encode_step(self.kb.predicate_index(step.relation), step.inverse) for step in one.steps)
+            for one in chains
+            if one is not None
+        )
         return None if path == second else RuleWalk(path, RuleForm.BOTH, second=second)
 
     def _read_named(self, chain: Chain, relations: Sequence[int]) -> RuleWalk:

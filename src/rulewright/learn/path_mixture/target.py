@@ -13,8 +13,8 @@ import numpy.typing as npt
 from scipy import optimize, sparse
 
 from rulewright.data.index import Ids, expand_ranges, match_sorted, range_bounds
-from rulewright.engine.fused_walks import LOGISTIC, MARGIN, SOFTMAX, find_column_maxima, rank_loss
 from rulewright.engine.walks import ANY_ENTITY, LONE, Evidence, Floats, Graph, HiddenEdges, RuleForm, RuleTable
+from rulewright.learn.path_mixture.losses import LOGISTIC, MARGIN, SOFTMAX, find_column_maxima, rank_loss
 from rulewright.learn.path_mixture.paths import (
     DOUBT,
     CountedRules,
@@ -462,14 +462,24 @@ def choose_pairs(examples: RankingExamples, weights: Floats, columns: Ids, count
     return np.stack([columns[first[best]], columns[second[best]]], axis=1)
 
 
+def find_chances(
+    examples: RankingExamples, weights: Floats, is_left_out: npt.NDArray[np.bool_] | None = None
+) -> Floats:
+    """Return ``exp s_c / Σ exp s`` of each candidate, over those of its query that are not left out; 0 for others."""
+    scores, query = np.asarray(examples.features @ weights).ravel(), examples.query
+    if is_left_out is not None:
+        scores = np.where(is_left_out, -np.inf, scores)
+    top = np.zeros(len(examples.positive))
+    np.maximum.at(top, query, scores)
+    each = np.exp(scores - top[query])
+    mass = np.bincount(query, each * examples.stands_for, len(top)) + examples.silent * np.exp(-top)
+    chances: Floats = each / np.maximum(mass, 1e-300)[query]
+    return chances
+
+
 def find_slopes(examples: RankingExamples, weights: Floats) -> Floats:
     """Return the slope of the ``softmax`` loss by the score of each candidate."""
-    scores = np.asarray(examples.features @ weights).ravel()
-    top = np.zeros(len(examples.positive))
-    np.maximum.at(top, examples.query, scores)
-    slopes = examples.stands_for * np.exp(scores - top[examples.query])
-    mass = np.bincount(examples.query, slopes, len(top)) + examples.silent * np.exp(-top)
-    slopes /= mass[examples.query]
+    slopes = examples.stands_for * find_chances(examples, weights)
     slopes[examples.positive[examples.positive >= 0]] -= 1.0
     return slopes
 
@@ -481,15 +491,10 @@ def doubt_candidates(examples: RankingExamples, weights: Floats, missing: float)
     known ones. Candidate ``c`` is one with the chance ``p_c``, that number times ``exp s_c / Σ exp s`` over all that
     are not known to be right, at most `_MOST_DOUBT`, and counts ``1 − p_c``.
     """
-    scores, query = np.asarray(examples.features @ weights).ravel(), examples.query
-    is_answer = np.zeros(len(scores), dtype=bool)
+    is_answer = np.zeros(len(examples.stands_for), dtype=bool)
     is_answer[examples.positive[examples.positive >= 0]] = True
-    top = np.zeros(len(examples.positive))
-    np.maximum.at(top, query, np.where(is_answer, -np.inf, scores))
-    each = np.where(is_answer, 0.0, np.exp(scores - top[query]))
-    mass = np.bincount(query, each * examples.stands_for, len(top)) + examples.silent * np.exp(-top)
-    expected = examples.known * missing / (1 - missing)
-    chance = np.minimum(expected[query] * each / np.maximum(mass, 1e-300)[query], _MOST_DOUBT)
+    expected = (examples.known * missing / (1 - missing))[examples.query]
+    chance = np.minimum(expected * find_chances(examples, weights, is_answer), _MOST_DOUBT)
     return replace(examples, stands_for=examples.stands_for * (1 - chance))
 
 
