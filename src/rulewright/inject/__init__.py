@@ -1,7 +1,7 @@
 """Putting rules to work inside and around neural networks.
 
 - `atom_space`: what all of them are told: typed predicates and tensors of their atoms, in one convention; `inputs`: the
-  tensors of one call, checked.
+  tensors of one call, checked; `labelled_worlds`: predictions of calls beside gold labels.
 - `layer/`: formulas as a layer of a network: `LogicLayer`.
 - `atoms/`: rules over labels of atoms: `ConsistencyLoss`, `RuleDecoder`, reports.
 

@@ -65,7 +65,7 @@ class DecoderInputs:
         counted = np.ones((*shape[:-1], last.first + last.width - first.first), dtype=bool)
         for position, type_name in enumerate(self.layout.channels.blocks[first.block].types):
             if type_name in self.exists:
-                counted &= _align(self.exists[type_name], position, len(shape))
+                counted &= align_mask(self.exists[type_name], position, len(shape))
         if self.space.relations is not None and self.space.distinct:
             clear_diagonal(counted)
         for name in names:
@@ -82,7 +82,7 @@ class DecoderInputs:
             for position, other in enumerate(block.types):
                 if other == type_name and block.batched:
                     labels = self.layout.block_of(flat, index)
-                    labels &= _align(self.exists[type_name], position, labels.ndim)
+                    labels &= align_mask(self.exists[type_name], position, labels.ndim)
 
     def shape_labels(self, flat: Labels) -> Any:
         """Return flat labels as those of each predicate that has logits, or of all relations."""
@@ -104,12 +104,12 @@ class DecoderInputs:
                 exists = np.ones(given.shape[:-1], dtype=bool)
                 for position, type_name in enumerate(self.space.predicates[names[0]].types):
                     if type_name in self.exists:
-                        exists &= _align(self.exists[type_name], position, exists.ndim + 1)[..., 0]
+                        exists &= align_mask(self.exists[type_name], position, exists.ndim + 1)[..., 0]
                 total += int(exists.sum())
         return total
 
 
-def _align(exists: Labels, position: int, dims: int) -> Labels:
+def align_mask(exists: Labels, position: int, dims: int) -> Labels:
     """Return a mask ``[rows, N]`` so that N is the argument at a position of an array with so many dimensions."""
     return exists.reshape(len(exists), *(1,) * position, -1, *(1,) * (dims - position - 2))
 
@@ -146,7 +146,7 @@ def read_decoder_inputs(
     shapes = ShapeReader(space, arrays)
     known: dict[str, tuple[npt.NDArray[Any], Labels | None]] = {}
     for name, observation in evidence.items():
-        known[name] = _read_evidence(shapes, name, observation)
+        known[name] = read_evidence(shapes, name, observation)
         if known[name][1] is not None and name not in given_names:
             raise DataError(f"predicate {name} is observed in part, so it needs logits for the rest")
     for name in given_names:
@@ -157,7 +157,7 @@ def read_decoder_inputs(
             raise DataError("masks are given by type, {type: mask}; one array needs relations=[…]")
         mask = {ENTITY: mask}
     rows = prod(shapes.batch)
-    exists = {type_name: _read_mask(shapes, type_name, given, rows) for type_name, given in (mask or {}).items()}
+    exists = {type_name: read_mask(shapes, type_name, given, rows) for type_name, given in (mask or {}).items()}
     sizes = {type_name: size for type_name, (size, _) in shapes.sizes.items()}
     names = (*given_names, *(name for name in known if name not in given_names))
     shared = frozenset(
@@ -177,7 +177,7 @@ def read_decoder_inputs(
     return DecoderInputs(space, joins, layout, shapes.batch, flat, known, exists)
 
 
-def _read_evidence(shapes: ShapeReader, name: str, observation: Observation) -> tuple[npt.NDArray[Any], Labels | None]:
+def read_evidence(shapes: ShapeReader, name: str, observation: Observation) -> tuple[npt.NDArray[Any], Labels | None]:
     """Return observed values and where they are, with one dimension for the batch, of size 1 where all rows share."""
     declaration = shapes.space.predicates[name]
     values, where = observation if isinstance(observation, tuple) else (observation, None)
@@ -199,7 +199,8 @@ def _read_evidence(shapes: ShapeReader, name: str, observation: Observation) -> 
     return values.reshape(-1, *shape), where if where is None else where.reshape(-1, *shape)
 
 
-def _read_mask(shapes: ShapeReader, type_name: str, given: Any, rows: int) -> Labels:
+def read_mask(shapes: ShapeReader, type_name: str, given: Any, rows: int) -> Labels:
+    """Return a mask as ``[rows, N]``."""
     mask = np.asarray(detach_values(given))
     shapes.read_mask(type_name, mask)
     if mask.dtype != bool:
