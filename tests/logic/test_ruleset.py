@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import stat
 from pathlib import Path
 
@@ -223,3 +224,54 @@ class TestSave:
     def test_missing_folder(self, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="cannot write"):
             RULES.save(tmp_path / "missing" / "some.rules")
+
+
+class TestWithWeights:
+    def test_in_order(self) -> None:
+        changed = RULES.with_weights([1.5, 0.25, None, None, 0.0, math.inf], confidences=[0.4, *[None] * 5])
+        assert [str(statement).split(" @{")[0] for statement in changed][:2] == [
+            "0.4 :: child_of(X, Y) :- parent_of(Y, X).",
+            "0.25 smoke(X) & friend(X, Y) => smoke(Y).",
+        ]
+        assert changed[0].annotations == {"support": 9, "pca": 0.5, "weight": 1.5}
+        assert changed[4].annotations["weight"] == 0.0
+        assert changed.statements[2:4] + changed.statements[5:] == RULES.statements[2:4] + RULES.statements[5:]
+        assert parse_rules(str(changed)) == changed
+        assert (changed.predicates, changed.closed, changed.numbers) == (RULES.predicates, RULES.closed, RULES.numbers)
+
+    def test_one_number(self) -> None:
+        changed = RULES.with_weights(2, confidences=0.5)
+        assert [rule.annotations["weight"] for rule in changed.rules] == [2.0] * 3
+        assert confidences(changed) == [0.5] * 3
+        assert [(formula.kind, formula.weight) for formula in changed.formulas] == [("soft", 2.0), ("hard", None)]
+        assert changed.templates == RULES.templates
+
+    def test_by_statement_or_text(self) -> None:
+        weights = {
+            RULES[0]: 1.5,
+            "0.1 :: spouse_of(A, B) :- spouse_of(B, A).": 2.5,
+            "smoke(X) & friend(X, Y) => smoke(Y)": 3.5,
+            "hard !(male(X) & female(X)).": 4.5,
+        }
+        changed = RULES.with_weights(weights)
+        assert [rule.annotations.get("weight") for rule in changed.rules] == [1.5, 2.5, None]
+        assert [(formula.kind, formula.weight) for formula in changed.formulas] == [("soft", 3.5), ("soft", 4.5)]
+        assert RULES.with_weights(None) == RULES
+        assert parse_rules("learn p(X).").with_weights([1]).formulas[0].weight == 1.0
+
+    @pytest.mark.parametrize(
+        ("weights", "confidences", "message"),
+        [
+            ([1.0], None, "weights must be 6 numbers, one for each statement, got 1"),
+            ({"p(X) :- q(X).": 1}, None, r"weights names a statement that is not in the rule set: p\(X\) :- q\(X\)\."),
+            ({"p(X :- q(X).": 1}, None, "found ':-'"),
+            ([math.inf, *[None] * 5], None, "a rule has no infinite weight; write it as a hard formula"),
+            ([math.nan, *[None] * 5], None, "an annotation"),
+            ([None, None, None, 1, None, None], None, "a template has no weight"),
+            (None, [None, 0.5, *[None] * 4], "only rules have a confidence"),
+            (None, {RULES[0]: 1.5}, r"confidence must lie in \[0, 1\], got 1.5"),
+        ],
+    )
+    def test_errors(self, weights: object, confidences: object, message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            RULES.with_weights(weights, confidences=confidences)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, overload
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from rulewright.errors import DataError, unknown_name
 from rulewright.files import write_text
@@ -26,6 +27,9 @@ from rulewright.logic.terms import Atom, Comparison, Implies, Membership, Not, u
 
 if TYPE_CHECKING:
     from rulewright.tables import FrameLibrary
+
+Numbers: TypeAlias = float | Sequence[float | None] | Mapping[Statement | str, float]
+"""Numbers of statements: one for all, one for each in order, or by statement or text."""
 
 
 class Usage:
@@ -262,6 +266,50 @@ class RuleSet:
         """
         return self.merge(other) if isinstance(other, RuleSet) else NotImplemented
 
+    def with_weights(self, weights: Numbers | None, *, confidences: Numbers | None = None) -> RuleSet:
+        """Return the set with other weights: of a rule the annotation ``@{weight: …}``, of a formula its own.
+
+        Both are one number for all, a sequence in the order of the statements, in which None leaves one as it is, or a
+        mapping from statements or their text (whatever their weight, confidence and annotations); what it does not name
+        stays. ``math.inf`` is for formulas and makes them hard. One number for all leaves hard formulas hard, and
+        templates alone. ``confidences`` are those of rules.
+
+        >>> from rulewright.logic import parse_rules
+        >>> rules = parse_rules("0.9 :: p(X) :- q(X). 2.5 p(X) => r(X). hard !(q(X) & r(X)).")
+        >>> for statement in rules.with_weights([1.7, 0.5, None], confidences={"p(X) :- q(X).": 0.6}):
+        ...     print(statement)
+        0.6 :: p(X) :- q(X). @{weight: 1.7}
+        0.5 p(X) => r(X).
+        hard !(q(X) & r(X)).
+        """
+        new_weights, new_confidences = self._align("weights", weights), self._align("confidences", confidences)
+        changed = [
+            _reweigh(statement, weight, confidence)
+            for statement, weight, confidence in zip(self.statements, new_weights, new_confidences, strict=True)
+        ]
+        return RuleSet(changed, predicates=self.predicates, closed=self.closed, numbers=self.numbers)
+
+    def _align(self, name: str, numbers: Numbers | None) -> list[float | None]:
+        """Return a number for each statement, None for what stays as it is."""
+        statements = self.statements
+        if numbers is None:
+            return [None] * len(statements)
+        if isinstance(numbers, int | float):
+            is_for = (Rule,) if name == "confidences" else (Rule, WeightedFormula)
+            is_given = (isinstance(one, is_for) and getattr(one, "kind", "") != "hard" for one in statements)
+            return [float(numbers) if given else None for given in is_given]
+        if isinstance(numbers, Mapping):
+            keys = {_said(key): value for key, value in numbers.items()}
+            unknown = keys.keys() - set(map(_said, statements))
+            if unknown:
+                key = next(key for key in numbers if _said(key) in unknown)
+                raise DataError(f"{name} names a statement that is not in the rule set: {key}")
+            return [None if keys.get(_said(one)) is None else float(keys[_said(one)]) for one in statements]
+        given = [None if value is None else float(value) for value in numbers]
+        if len(given) != len(statements):
+            raise DataError(f"{name} must be {len(statements)} numbers, one for each statement, got {len(given)}")
+        return given
+
     def columns(self) -> dict[str, list[object]]:
         """Return the rules' statistics as columns: rule, head, length, confidence and every annotation.
 
@@ -325,6 +373,48 @@ class RuleSet:
     def __repr__(self) -> str:
         counts = [(len(self.rules), "rules"), (len(self.formulas), "formulas"), (len(self.templates), "templates")]
         return "RuleSet(" + ", ".join(f"{count} {name}" for count, name in counts if count) + ")"
+
+
+def _said(given: Statement | str) -> object:
+    """Return what a statement, or its text, says: without weight, confidence and annotations."""
+    statement = given if not isinstance(given, str) else _read_statement(given)
+    if isinstance(statement, Rule):
+        return statement.canonical()
+    return statement.formula if isinstance(statement, WeightedFormula) else statement
+
+
+def _read_statement(text: str) -> Statement:
+    """Read a statement; a formula may be without its weight."""
+    from rulewright.logic.parser import parse_formula, parse_statement
+
+    try:
+        return parse_statement(text)
+    except DataError as error:
+        try:
+            return WeightedFormula(parse_formula(text.strip().removesuffix(".")), "learn")
+        except DataError:
+            raise error from None
+
+
+def _reweigh(statement: Statement, weight: float | None, confidence: float | None) -> Statement:
+    if weight is None and confidence is None:
+        return statement
+    if confidence is not None:
+        if not isinstance(statement, Rule):
+            raise DataError(f"only rules have a confidence, and this is none: {statement}")
+        statement = replace(statement, confidence=confidence)
+    if weight is None:
+        return statement
+    match statement:
+        case Rule():
+            if weight == inf:
+                raise DataError(f"a rule has no infinite weight; write it as a hard formula: {statement}")
+            return statement.annotated(weight=weight)
+        case WeightedFormula() if weight == inf:
+            return replace(statement, kind="hard", weight=None)
+        case WeightedFormula():
+            return replace(statement, kind="soft", weight=weight)
+    raise DataError(f"a template has no weight: {statement}")
 
 
 def _find_head(statement: Statement) -> str:

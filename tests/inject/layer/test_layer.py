@@ -362,6 +362,21 @@ def test_evidence_everywhere_closed_predicates_and_rules():
     assert observed["smokes"].tolist() == [1e4, 1.0]
 
 
+def test_weights_that_are_annotated():
+    rules = rw.parse_rules("p(X) :- q(X). r(X) :- q(X). 2.0 s(X).").with_weights({"p(X) :- q(X).": 1.5, "s(X)": 0.5})
+    with pytest.raises(rw.RulewrightError, match=r"needs the weight of every rule.* none in: r\(X\) :- q\(X\)"):
+        LogicLayer(rules, weights="annotated")
+    layer = LogicLayer(rules.with_weights({"r(X) :- q(X).": 0}), iterations=1, weights="annotated")
+    logits = {name: torch.zeros(2) for name in "pqrs"}
+    output = layer(logits)
+    assert {name: values.tolist() for name, values in output.items()} == {
+        "p": [0.75] * 2,
+        "q": [-0.75] * 2,
+        "r": [0.0] * 2,
+        "s": [0.5] * 2,
+    }
+
+
 def test_learned_weights_are_in_the_rules():
     layer = LogicLayer(rw.parse_rules("learn p(X) => q(X). 2.0 q(X)."), initial_weight=0.5)
     assert [str(statement) for statement in layer.rules] == ["0.5 p(X) => q(X).", "2.0 q(X)."]

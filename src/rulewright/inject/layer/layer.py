@@ -46,7 +46,10 @@ CLIPPED = 1e-3
 MOST_TRIED = 10_000
 """For how many groundings a plan of mean field says what exact inference would need."""
 
-_WEIGHT_RULES: Mapping[str, ParameterRule] = {"weights": OneOf("one", "logit"), "hard_weight": Real(0, above=True)}
+_WEIGHT_RULES: Mapping[str, ParameterRule] = {
+    "weights": OneOf("one", "logit", "annotated"),
+    "hard_weight": Real(0, above=True),
+}
 _LAYER_RULES: Mapping[str, ParameterRule] = {
     "iterations": Whole(0),
     "damping": Real(0, 1, below=True, optional=True),
@@ -59,8 +62,9 @@ _LAYER_RULES: Mapping[str, ParameterRule] = {
 class Weights(nn.Module):
     """One weight for each statement of a rule set; those that are learned are the parameter ``learned``.
 
-    A rule weighs what its annotation says, ``@{weight: 1.5}``, as `write_into` writes it; without one 1 or, by
-    ``weights="logit"``, the clipped log-odds of its confidence.
+    A rule weighs what its annotation says, ``@{weight: 1.5}``, as `write_into` and `RuleSet.with_weights` write it.
+    Without one it weighs 1 or, by ``weights="logit"``, the clipped log-odds of its confidence, or is refused, by
+    ``weights="annotated"``.
 
     Beside the parameter, the state holds the statements whose weights are learned, as the bytes of their text
     (``learned_statements``). A state of other statements, or of these in another order, is refused; one without them
@@ -73,7 +77,7 @@ class Weights(nn.Module):
         self,
         rules: RuleSet,
         *,
-        weights: Literal["one", "logit"] = "one",
+        weights: Literal["one", "logit", "annotated"] = "one",
         hard_weight: float = 20.0,
         initial_weight: float = 1.0,
         learnable: bool = False,
@@ -93,6 +97,11 @@ class Weights(nn.Module):
                 if weight is None and weights == "logit":
                     confidence = min(max(statement.confidence, CLIPPED), 1 - CLIPPED)
                     weight = math.log(confidence / (1 - confidence))
+                elif weight is None and weights == "annotated":
+                    raise DataError(
+                        f"weights='annotated' needs the weight of every rule, @{{weight: …}}, and there is none in: "
+                        f"{statement}; RuleSet.with_weights writes it, or take weights='one' or 'logit'"
+                    )
                 elif weight is None:
                     weight = 1.0
             is_learned = weight is None or (learnable and getattr(statement, "kind", "") != "hard")
@@ -202,7 +211,7 @@ class LogicLayer(nn.Module):
             damped more (`rulewright.inject.layer.schedule`).
         tolerance: stop when no marginal changes by more.
         weights: what a rule ``c :: head :- body`` without ``@{weight: …}`` weighs: ``"one"``, or ``"logit"``, the
-            clipped log-odds of c.
+            clipped log-odds of c; with ``"annotated"`` it is refused.
         hard_weight: what a hard formula weighs.
         initial_weight: where a ``learn`` formula's weight starts.
         learnable: learn the weights of all statements but hard ones.
@@ -229,7 +238,7 @@ class LogicLayer(nn.Module):
         evidence: Evidence | None = None,
         damping: float | None = None,
         tolerance: float | None = None,
-        weights: Literal["one", "logit"] = "one",
+        weights: Literal["one", "logit", "annotated"] = "one",
         hard_weight: float = 20.0,
         initial_weight: float = 1.0,
         learnable: bool = False,
