@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,9 +26,11 @@ from rulewright.logic import (
     Symbol,
     Template,
     Term,
+    Unit,
     Variable,
     WeightedFormula,
     cnf,
+    exclusive_clauses,
     unify,
     units,
 )
@@ -96,6 +99,7 @@ class AtomClause:
         orders: comparisons of numbers that must hold.
         confidence: that of a rule; 1 for a formula.
         source: the statement that says so.
+        constants: entities that must exist besides those of its atoms, by type and index.
     """
 
     body: tuple[ClauseAtom, ...]
@@ -106,6 +110,7 @@ class AtomClause:
     orders: tuple[Order, ...]
     confidence: float
     source: ClauseSource
+    constants: tuple[tuple[str, int], ...] = ()
 
     @property
     def atoms(self) -> tuple[ClauseAtom, ...]:
@@ -176,12 +181,69 @@ def read_clauses(space: AtomSpace, *, reader: str, keep_confidences: bool = Fals
     return tuple(clauses.values())
 
 
-def _check_statement(statement: Statement, reader: str) -> ClauseSource:
+class CostedClauses(NamedTuple):
+    """Clauses, what one broken grounding of each costs, and the positions of the statements that they are of."""
+
+    clauses: tuple[AtomClause, ...]
+    costs: tuple[float, ...]
+    statements: tuple[int, ...]
+
+
+def read_costed_clauses(space: AtomSpace, costs: Sequence[float], *, reader: str) -> CostedClauses:
+    """Read the statements of a space as clauses, with what it costs to break them.
+
+    ``costs`` has a number of at least 0 for each statement, infinite where it must hold; those of 0 are left out. The
+    clauses of a statement with a finite cost together count its false groundings: one for every assignment to all its
+    variables that makes it false. The alternatives of a rule are rules of their own; a formula that is no single clause
+    becomes clauses of which an assignment that falsifies it falsifies one.
+
+    >>> space = AtomSpace("c(X) :- a(X) ; b(X). 2.0 a(X) & b(Y).")
+    >>> read = read_costed_clauses(space, [0.5, 2.0], reader="RuleDecoder")
+    >>> for clause, cost in zip(read.clauses, read.costs):
+    ...     print(*(atom.predicate for atom in clause.body), "->", *(atom.predicate for atom in clause.heads), cost)
+    a -> c 0.5
+    b -> c 0.5
+    -> a 2.0
+    a -> b 2.0
+    >>> [clause.variables for clause in read.clauses[2:]]
+    [('X', 'Y'), ('X', 'Y')]
+    """
+    found: list[tuple[AtomClause, float, int]] = []
+    known: set[object] = set()
+    for index, (statement, cost) in enumerate(zip(space.rules, costs, strict=True)):
+        if cost == 0:
+            continue
+        source = _check_statement(statement, reader, has_cost=True)
+        if isfinite(cost):
+            found += [(clause, cost, index) for clause in _read_counted(space, source, reader)]
+            continue
+        for literals in _disjunctions(source):
+            clause = read_disjunction(space, literals, source, reader=reader)
+            if clause is not None and (key := _canonical_form(clause)) not in known:
+                known.add(key)
+                found.append((clause, cost, index))
+    return CostedClauses(tuple(c for c, _, _ in found), tuple(c for _, c, _ in found), tuple(i for _, _, i in found))
+
+
+def _read_counted(space: AtomSpace, source: ClauseSource, reader: str) -> Iterator[AtomClause]:
+    """Yield clauses of which every assignment that makes a statement, or an alternative of it, false breaks one."""
+    if isinstance(source, Rule):
+        disjunctions = [(literals, [literal.unit for literal in literals]) for literals in _disjunctions(source)]
+    else:
+        every = [*units(source.formula)]
+        disjunctions = [(clause.literals, every) for clause in exclusive_clauses(source.formula)]
+    for literals, counted in disjunctions:
+        clause = read_disjunction(space, literals, source, reader=reader, counted=counted)
+        if clause is not None:
+            yield clause
+
+
+def _check_statement(statement: Statement, reader: str, *, has_cost: bool = False) -> ClauseSource:
     if isinstance(statement, Template):
         raise DataError(f"{reader} takes rules, and a template is none until a learner has filled it: {statement}")
     if not isinstance(statement, Rule | WeightedFormula):
         raise DataError(f"{reader} takes rules and hard formulas, got {statement!r}")
-    if isinstance(statement, WeightedFormula) and statement.kind != "hard":
+    if isinstance(statement, WeightedFormula) and statement.kind != "hard" and not has_cost:
         why = "the weight is not known" if statement.kind == "learn" else "a weight is no confidence"
         raise DataError(f"{reader} takes rules and hard formulas, and {why}; use a LogicLayer for: {statement}")
     return statement
@@ -198,11 +260,20 @@ def _disjunctions(source: ClauseSource) -> Iterator[tuple[Literal, ...]]:
 
 
 def read_disjunction(
-    space: AtomSpace, literals: Sequence[Literal], source: ClauseSource, *, reader: str
+    space: AtomSpace,
+    literals: Sequence[Literal],
+    source: ClauseSource,
+    *,
+    reader: str,
+    counted: Iterable[Unit] | None = None,
 ) -> AtomClause | None:
-    """Read literals of which one must be true as a clause; None where that always holds."""
+    """Read literals of which one must be true as a clause; None where that always holds.
+
+    ``counted`` are the units of a statement whose groundings are counted: an assignment is to all their variables, also
+    to those that the literals do not have, and the clause may be one that no labelling fulfils.
+    """
     atoms, equal, unequal, orders = _sort_literals(literals)
-    if not atoms:
+    if not atoms and counted is None:
         raise DataError(f"no{' two different' if space.distinct else ''} entities can satisfy {source}")
     types = _read_types(space, source)
     binding = unify(equal)
@@ -214,10 +285,11 @@ def read_disjunction(
     sides = merge_atoms(space, [(indexer.read_atom(unit), positive) for unit, positive in atoms])
     if sides is None:
         return None
-    if sides == ((), ()):
+    if sides == ((), ()) and counted is None:
         raise DataError(f"no entities can satisfy {source}")
     decided = [indexer.read_order(comparison) for comparison in orders]
-    apart = indexer.read_apart(unequal, [*sides[0], *sides[1]])
+    every = [indexer.read_atom(unit) for unit in counted or () if not isinstance(unit, Comparison)]
+    apart = indexer.read_apart(unequal, every or [*sides[0], *sides[1]])
     if apart is None or False in decided:
         return None
     return AtomClause(
@@ -228,7 +300,16 @@ def read_disjunction(
         tuple(order for order in decided if isinstance(order, Order)),
         source.confidence if isinstance(source, Rule) else 1.0,
         source,
+        tuple(dict.fromkeys(_name_constants(space, every))),
     )
+
+
+def _name_constants(space: AtomSpace, atoms: Iterable[ClauseAtom]) -> Iterator[tuple[str, int]]:
+    """Yield the types and indices of the constants of atoms."""
+    for atom in atoms:
+        for argument, type_name in zip(atom.args, space.predicates[atom.predicate].types, strict=True):
+            if argument < 0:
+                yield type_name, ~argument
 
 
 class IndexedLiterals(NamedTuple):

@@ -1,14 +1,16 @@
-"""The answer of a decoder: labels, what they cost, and why each differs from what it would be without rules."""
+"""The answer of a decoder: labels, their cost, why each differs from what it would be without rules, broken rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from math import isinf
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from rulewright.data.index import Ids
 from rulewright.errors import DataError
 from rulewright.inject.atoms.clauses import ClauseSource
 from rulewright.inject.atoms.layout import Labels
@@ -61,12 +63,11 @@ class Change:
 
     def where(self, entities: EntityNames | None = None) -> str:
         """Return the grounding as text."""
-        values = name_entities([entity for _, entity in self.grounding], self.variable_types, entities)
-        return describe_values([variable for variable, _ in self.grounding], values)
+        return _describe_grounding(self.grounding, self.variable_types, entities)
 
     def text(self, entities: EntityNames | None = None) -> str:
         """Describe the change in a line, with the entities' names where they are given."""
-        row = f"row {', '.join(map(str, self.row))}: " if self.row else ""
+        row = _describe_row(self.row)
         if isinstance(self.after, bool):
             atom = f"{row}{'+' if self.after else '-'} {self.atom(entities)}"
         else:
@@ -78,6 +79,79 @@ class Change:
 
     def __str__(self) -> str:
         return self.text()
+
+
+class BrokenGroundings(NamedTuple):
+    """Groundings that labels break: variables, their types, and the row and entities, ``[grounding, 1 + variable]``."""
+
+    variables: tuple[str, ...]
+    types: tuple[str, ...]
+    entities: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class BrokenRule:
+    """A rule that labels break at a cost, since to keep it would have cost more.
+
+    Attributes:
+        rule: the statement.
+        position: its position among the statements.
+        count: how many of its groundings are broken.
+        cost: what they cost together.
+        price: how much more the labels would have cost had the rule been one that must hold, with their other rules;
+            infinite where nothing satisfies it, None where that was not asked for, or not found in time.
+        parts: the groundings, by the variables that they have.
+        batch: the shape of the batch.
+    """
+
+    rule: ClauseSource
+    position: int
+    count: int
+    cost: float
+    price: float | None = None
+    parts: tuple[BrokenGroundings, ...] = field(default=(), repr=False)
+    batch: tuple[int, ...] = field(default=(), repr=False)
+
+    def groundings(self) -> Iterator[tuple[tuple[int, ...], tuple[tuple[str, int], ...]]]:
+        """Yield where in the batch each broken grounding is, and the entities of its variables, by index."""
+        for part in self.parts:
+            for row, *entities in part.entities.tolist():
+                yield read_row(row, self.batch), tuple(zip(part.variables, entities, strict=True))
+
+    def where(self, entities: EntityNames | None = None) -> str:
+        """Return the first broken grounding as text."""
+        row, grounding = next(self.groundings())
+        return _describe_row(row) + _describe_grounding(grounding, self.parts[0].types, entities)
+
+    def text(self, entities: EntityNames | None = None) -> str:
+        """Describe it in a line, with the entities' names where they are given."""
+        where, others = self.where(entities), f" and {self.count - 1:,} more" if self.count > 1 else ""
+        line = f"! broken {_count(self.count, 'time')} for {self.cost:.4f}:  {str(self.rule).split(' @{')[0]}"
+        line += f"  where {where}{others}" if where else ""
+        if self.price is not None:
+            line += "  (nothing keeps it)" if isinf(self.price) else f"  (keeping it costs {self.price:.4f} more)"
+        return line
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def read_row(row: int, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Return where in a batch a row is; empty where there is no batch."""
+    if len(batch) > 1:
+        return tuple(map(int, np.unravel_index(row, batch)))
+    return (row,) if batch else ()
+
+
+def _describe_row(row: tuple[int, ...]) -> str:
+    return f"row {', '.join(map(str, row))}: " if row else ""
+
+
+def _describe_grounding(
+    grounding: tuple[tuple[str, int], ...], types: Sequence[str], entities: EntityNames | None
+) -> str:
+    values = name_entities([entity for _, entity in grounding], types, entities)
+    return describe_values([variable for variable, _ in grounding], values)
 
 
 def write_atom(predicate: str, names: Sequence[str]) -> str:
@@ -118,16 +192,18 @@ class Decoded:
         labels: for each predicate that has logits truth values, or class indices where it has classes, of the shape of
             its atoms; with ``relations`` one boolean array ``[*batch, n, n, R]``. Padding is False, or class 0.
         before: the labels without rules; with ``tau=1, k=0`` those above the threshold, or the likeliest class.
-        objective: the cost of the labels, summed over the batch.
-        optimal: whether they are proven to cost least among all labellings that violate nothing.
+        objective: the cost of the labels and of the rules that they break, summed over the batch.
+        optimal: whether they are proven to cost least among all labellings that violate nothing that must hold.
         rounds: how often constraints were added and the program was solved.
         constraints: how many constraints it had in the end.
-        violations: how many groundings are violated; always 0, except for ``method="simplified"``.
+        violations: how many groundings that must hold are violated; always 0, except for ``method="simplified"``.
         changes: what differs from ``before``, and why.
         solver: how the labels were found.
         relations: the names of the relations, where they are in one array.
         entity_names: the names of entities by type, as ``domains`` gives them.
         classified: how many atoms have a class.
+        broken: the rules that are broken at a cost, the one that costs most first.
+        rule_cost: what they cost together, which is part of the objective.
     """
 
     labels: Any
@@ -142,6 +218,13 @@ class Decoded:
     relations: tuple[str, ...] | None = None
     entity_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     classified: int = 0
+    broken: tuple[BrokenRule, ...] = ()
+    rule_cost: float = 0.0
+
+    @property
+    def label_cost(self) -> float:
+        """The cost of the labels alone."""
+        return self.objective - self.rule_cost
 
     def facts(self) -> list[tuple[int, str, int]]:
         """Return the labels of one document with ``relations`` as (head, relation, tail)."""
@@ -158,6 +241,9 @@ class Decoded:
             (self.violations, "violated grounding"),
         ]
         proof = "optimal" if self.optimal else "not proven optimal"
+        if self.broken:
+            proof += f"; labels {self.label_cost:.4f}, rules {self.rule_cost:.4f}"
+            counts.insert(3, (sum(rule.count for rule in self.broken), "broken grounding"))
         parts = [f"objective {self.objective:.4f} ({proof})"]
         parts += [_count(count, noun) for count, noun in (counts if self.violations else counts[:-1])]
         if self.classified:
@@ -176,12 +262,13 @@ class Decoded:
         return sum(counts) if counts or not arrays else None
 
     def report(self, entities: EntityNames | None = None) -> str:
-        """Describe the answer for people: a line of numbers, then a line for each change.
+        """Describe the answer for people: a line of numbers, then a line for each change and each broken rule.
 
         ``entities`` has the names of entities, of all types or by type; without it those of ``domains``.
         """
         names = self.entity_names if entities is None else entities
-        return "\n".join([self.summary(), *(change.text(names) for change in self.changes)])
+        lines = [self.summary(), *(change.text(names) for change in self.changes)]
+        return "\n".join([*lines, *(rule.text(names) for rule in self.broken)])
 
     def to_frame(self, library: FrameLibrary | None = None) -> Any:
         """Return the changes as a data frame of pandas or Polars: row, atom, before, after, rule, grounding."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,13 +16,16 @@ from rulewright.checks import OneOf, ParameterRule, Real, Whole, check_parameter
 from rulewright.data.index import Ids
 from rulewright.errors import DataError, unknown_name
 from rulewright.inject.atom_space import AtomSpace, Domains
-from rulewright.inject.atoms.clauses import read_clauses
+from rulewright.inject.atoms.clauses import ClauseSource, read_clauses, read_costed_clauses
 from rulewright.inject.atoms.decoded import (
+    BrokenGroundings,
+    BrokenRule,
     Change,
     Decoded,
     Solver,
     describe_values,
     name_entities,
+    read_row,
 )
 from rulewright.inject.atoms.decoder_inputs import (
     DecoderInputs,
@@ -44,6 +49,7 @@ from rulewright.inject.atoms.inference import (
 )
 from rulewright.inject.atoms.joins import ClauseJoins, GroundingFinder
 from rulewright.inject.atoms.layout import AtomChannels, AtomLayout, Floats, GroundAtom, Labels
+from rulewright.inject.atoms.rule_costs import RuleCosts, read_rule_costs
 from rulewright.inject.atoms.zero_one import InfeasibleError, ZeroOneConstraint
 from rulewright.logic import RuleSource
 
@@ -58,8 +64,21 @@ _PARAMETER_RULES: Mapping[str, ParameterRule] = {
 }
 
 
+class _Posed(NamedTuple):
+    """A problem with what it was made of, and what all labels off cost."""
+
+    problem: LabelProblem
+    inputs: DecoderInputs
+    margins: Floats
+    cost: float
+
+    def weigh(self, labels: Labels) -> float:
+        """Return what labels cost, without the rules that they break."""
+        return self.cost + float(self.problem.gain[np.flatnonzero(labels)].sum())
+
+
 class RuleDecoder:
-    r"""Global inference: labels that cost least among all that violate no rule.
+    r"""Global inference: labels that cost least among all that violate no rule, or violate them at a cost.
 
     With margins ``m = logit − threshold logit`` and ``g = σ(m)``, over labels I in {0, 1} of all atoms, it minimises
 
@@ -70,6 +89,10 @@ class RuleDecoder:
     that are to hold. Hard formulas are constraints too, also those that forbid (``hard !(cat(X) & dog(X)).``). Without
     rules, and with τ = 1 and k = 0, the labels are those above the threshold, or the likeliest class; ties go to 0 and
     to the first class.
+
+    With ``rule_costs`` statements may be broken: to the sum above comes ``Σ_f cost_f · (false groundings of f)``. A
+    grounding of a statement is an assignment of entities to all its variables, those of the body too, also where
+    several come to the same atoms; the alternatives of a rule count each, and atoms that coincide are one.
 
     Logits, evidence, masks and ``relations`` are those of every injector (`rulewright.inject.atom_space`).
 
@@ -87,6 +110,10 @@ class RuleDecoder:
         max_labels_per_pair: at most so many relations between two entities in one direction.
         free: ``"all"`` pairs are decided; ``"reference"``, as in the published code, only those with a margin of at
             least 0 for some relation, their inverses, and pairs that close a path of two of these; the others are 0.
+        rule_costs: what a false grounding costs, `math.inf` where there must be none and 0 where it does not matter:
+            None is infinite for all; or a number for all, a sequence in the order of the statements, or a mapping from
+            some statements, or their text, with the others infinite; or ``"weight"``, the weight that rules
+            (``@{weight: 1.5}``) and formulas (``1.5 a(X) => b(X).``) have, with hard formulas infinite.
         epsilon: added inside ``log(1 − g)``; the published code has 1e-5.
         time_limit: seconds for the search of one call; then labels are repaired to violate nothing, and ``optimal`` is
             False.
@@ -105,6 +132,13 @@ class RuleDecoder:
     3 facts, objective 1.5319 (optimal), 1 round, 1 constraint, 1 change
     + parent_of('Bakhodir', 'Alisher')  by  0.99 :: parent_of(X, Z) :- spouse_of(X, Y), parent_of(Y, Z).
       where X = 'Bakhodir', Y = 'Chusovitina', Z = 'Alisher'
+    >>> decoder = RuleDecoder(rules, relations=["parent_of", "spouse_of"], rule_costs=0.5)
+    >>> decoded = decoder(logits, prices=True)
+    >>> print(decoded.summary().split(", 1 round")[0])
+    2 facts, objective 1.0319 (optimal; labels 0.5319, rules 0.5000)
+    >>> print(decoded.broken[0].text(["Bakhodir", "Chusovitina", "Alisher"]))
+    ! broken 1 time for 0.5000:  0.99 :: parent_of(X, Z) :- spouse_of(X, Y), parent_of(Y, Z).
+      where X = 'Bakhodir', Y = 'Chusovitina', Z = 'Alisher'  (keeping it costs 0.5000 more)
     """
 
     def __init__(
@@ -120,12 +154,22 @@ class RuleDecoder:
         frequencies: Mapping[str, int] | Sequence[int] | None = None,
         max_labels_per_pair: int | None = None,
         free: Literal["all", "reference"] = "all",
+        rule_costs: RuleCosts | None = None,
         epsilon: float = 0.0,
         time_limit: float | None = None,
     ) -> None:
         check_parameters(locals(), _PARAMETER_RULES)
         self.space = AtomSpace(rules, relations=relations, domains=domains, distinct=distinct)
-        self.clauses = read_clauses(self.space, reader="RuleDecoder")
+        self.rule_costs = None if rule_costs is None else read_rule_costs(self.space.rules, rule_costs)
+        self._costs: Floats | None = None  # of clauses, where some may be broken
+        self._statements: tuple[int, ...] = ()  # of which each clause is
+        if self.rule_costs is None:
+            self.clauses = read_clauses(self.space, reader="RuleDecoder")
+        else:
+            self.clauses, costs, self._statements = read_costed_clauses(
+                self.space, self.rule_costs, reader="RuleDecoder"
+            )
+            self._costs = np.array(costs) if any(map(math.isfinite, costs)) else None
         self._variable_orders = [sorted(range(len(c.variables)), key=c.variables.__getitem__) for c in self.clauses]
         self.relations = self.space.relations
         if self.relations is None:
@@ -150,26 +194,34 @@ class RuleDecoder:
         Where every clause has a body and no atom has classes, no labels at all satisfy them. Fewer entities than a
         call has are enough, since what more entities can satisfy, some of them can.
         """
+        indices = np.arange(len(self.clauses)) if self._costs is None else np.flatnonzero(np.isinf(self._costs))
+        must_hold = [self.clauses[index] for index in indices.tolist()]
         used = [name for name in self.space.predicates if name in self.space.used]
         if self.relations is not None:
             used = [*self.relations, *(name for name in used if name not in self.relations)]
         has_classes = any(self.space.predicates[name].classes is not None for name in used)
-        constants = any(argument < 0 for clause in self.clauses for atom in clause.atoms for argument in atom.args)
-        has_orders = any(clause.orders for clause in self.clauses)
-        if constants or has_orders or not (has_classes or any(not clause.body for clause in self.clauses)):
+        constants = any(argument < 0 for clause in must_hold for atom in clause.atoms for argument in atom.args)
+        has_orders = any(clause.orders for clause in must_hold)
+        if constants or has_orders or not (has_classes or any(not clause.body for clause in must_hold)):
             return
-        most = max(2, *(len(clause.variables) for clause in self.clauses)) if self.clauses else 2
+        most = max(2, *(len(clause.variables) for clause in must_hold)) if must_hold else 2
         sizes = {name: min(most, self.space.given_sizes.get(name, most)) for name in self.space.types}
         layout = AtomLayout(AtomChannels(self.space, used), 1, sizes)
         free = np.ones(layout.size, dtype=bool)
         if self.relations is not None and self.space.distinct:
             clear_diagonal(layout.block_of(free, 0))
         gain = np.ones(layout.size)
-        finder = GroundingFinder(ClauseJoins(self.clauses, layout.channels), layout)
+        finder = GroundingFinder(ClauseJoins(must_hold, layout.channels), layout)
         problem = LabelProblem(finder, gain, free, np.zeros_like(free), self.max_labels_per_pair, None)
         try:
             solve_exact(problem)
         except InfeasibleError as error:
+            error.constraints = [
+                constraint._replace(clause_index=int(indices[constraint.clause_index]))
+                if constraint.clause_index >= 0
+                else constraint
+                for constraint in error.constraints
+            ]
             raise self._contradiction(error, "the rules contradict each other") from None
 
     def __call__(
@@ -180,34 +232,39 @@ class RuleDecoder:
         *,
         threshold: Any = 0.5,
         threshold_logits: Any = None,
+        prices: bool = False,
     ) -> Decoded:
         """Decode one batch, or one problem where the logits have no batch.
 
         Arrays and tensors are taken alike. ``threshold`` is a probability, or one for each relation in their order, or
         by predicate; ``threshold_logits[*batch, n, n]`` instead gives every pair its own, as models with an adaptive
-        threshold do. ``decoder(logits, mask)`` is short for relations, as with every injector.
+        threshold do. ``decoder(logits, mask)`` is short for relations, as with every injector. With ``prices`` it
+        decodes once more for each rule that is broken, and says what it would have cost to keep it, all else equal.
         """
         if evidence is not None and not isinstance(evidence, Mapping):
             if self.relations is None or mask is not None or np.ndim(evidence) == 0:
                 raise DataError("evidence is given by predicate, {predicate: values}; a threshold by name, threshold=…")
             evidence, mask = None, evidence
-        inputs = read_decoder_inputs(self.space, self._plan, logits, evidence or {}, mask)
-        if inputs is None:
+        posed = self._pose(logits, evidence or {}, mask, threshold, threshold_logits)
+        if posed is None:
             none = np.zeros(as_floats(logits, "logits").shape, dtype=bool)
             return Decoded(none, none, 0.0, True, 0, 0, 0, (), "thresholds", self.relations)
-        finder = GroundingFinder(inputs.joins, inputs.layout, inputs.exists)
-        deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
-        cost, gain, free, fixed, margins = self._weigh_labels(inputs, threshold, threshold_logits)
-        problem = LabelProblem(finder, gain, free, fixed, self.max_labels_per_pair, deadline, self.time_limit or 0.0)
-        before = _keep_cheapest(problem, problem.start, gain)
-        solution, solver = self._solve(problem, inputs, margins)
+        problem, inputs, _, _ = posed
+        before = _keep_cheapest(problem, problem.start, problem.gain)
+        try:
+            solution, solver = self._solve(posed)
+        except InfeasibleError as error:
+            others = "each other, or the evidence" if inputs.evidence else "each other"
+            raise self._contradiction(error, f"the rules contradict {others}") from None
         violations = 0
         if self.method == "simplified" and not solution.is_optimal:
-            violations = finder.count_violations(solution.labels)
-        return Decoded(
+            violations = sum(map(len, problem.find_violated(solution.labels)))
+        broken = self._list_broken(problem, solution.labels, inputs.batch)
+        rule_cost = sum(rule.cost for rule in broken)
+        decoded = Decoded(
             inputs.shape_labels(solution.labels),
             inputs.shape_labels(before),
-            cost + float(gain[np.flatnonzero(solution.labels)].sum()),
+            posed.weigh(solution.labels) + rule_cost,
             solution.is_optimal,
             solution.rounds,
             solution.n_constraints,
@@ -217,7 +274,70 @@ class RuleDecoder:
             self.relations,
             self._entity_names,
             inputs.count_classified(),
+            broken,
+            rule_cost,
         )
+        if prices and broken:
+            priced = tuple(replace(rule, price=self._find_price(posed, rule, decoded)) for rule in broken)
+            decoded = replace(decoded, broken=priced)
+        return decoded
+
+    def _pose(
+        self,
+        logits: Any,
+        evidence: Mapping[str, Observation],
+        mask: Any,
+        threshold: Any,
+        threshold_logits: Any,
+    ) -> _Posed | None:
+        """Return the problem of a call; None where there are no pairs to decide."""
+        inputs = read_decoder_inputs(self.space, self._plan, logits, evidence, mask)
+        if inputs is None:
+            return None
+        finder = GroundingFinder(inputs.joins, inputs.layout, inputs.exists)
+        deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
+        cost, gain, free, fixed, margins = self._weigh_labels(inputs, threshold, threshold_logits)
+        patience, limit = self.time_limit or 0.0, self.max_labels_per_pair
+        problem = LabelProblem(finder, gain, free, fixed, limit, deadline, patience, self._costs)
+        return _Posed(problem, inputs, margins, cost)
+
+    def _find_price(self, posed: _Posed, rule: BrokenRule, decoded: Decoded) -> float | None:
+        """Return how much more the labels cost where a rule must hold; None where either is not proven."""
+        assert self._costs is not None
+        costs = np.where(np.array(self._statements) == rule.position, np.inf, self._costs)
+        deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
+        kept = posed._replace(problem=replace(posed.problem, costs=costs, deadline=deadline))
+        try:
+            solution, _ = self._solve(kept)
+        except InfeasibleError:
+            return math.inf
+        if not (solution.is_optimal and decoded.optimal):
+            return None
+        problem, labels = kept.problem, solution.labels
+        rule_cost = sum(float(problem.costs_of(broken).sum()) for broken in problem.find_costly(labels))
+        return kept.weigh(labels) + rule_cost - decoded.objective
+
+    def _list_broken(self, problem: LabelProblem, labels: Labels, batch: tuple[int, ...]) -> tuple[BrokenRule, ...]:
+        """Return the rules that labels break at a cost, with the groundings."""
+        if self.rule_costs is None:
+            return ()
+        parts: dict[int, list[BrokenGroundings]] = {}
+        for groundings in problem.find_costly(labels):
+            for clause_index in np.unique(groundings.clauses).tolist():
+                entities = groundings.entities[groundings.clauses == clause_index]
+                columns = problem.finder.joins.read_columns(clause_index, entities)
+                order = self._variable_orders[clause_index]
+                clause = self.clauses[clause_index]
+                names, types = (tuple(part[i] for i in order) for part in (clause.variables, clause.types))
+                part = BrokenGroundings(names, types, columns[:, [0, *(1 + variable for variable in order)]])
+                parts.setdefault(self._statements[clause_index], []).append(part)
+        broken = []
+        for position, found in parts.items():
+            statement, count = self.space.rules.statements[position], sum(len(part.entities) for part in found)
+            assert isinstance(statement, ClauseSource)
+            cost = count * self.rule_costs[position]
+            broken.append(BrokenRule(statement, position, count, cost, parts=tuple(found), batch=batch))
+        return tuple(sorted(broken, key=lambda rule: (-rule.cost, rule.position)))
 
     def _plan(self, names: tuple[str, ...], shared: frozenset[str]) -> ClauseJoins:
         """Return the joins for the predicates of a call, planned once for all calls with the same ones."""
@@ -225,21 +345,18 @@ class RuleDecoder:
             self._joins[names, shared] = ClauseJoins(self.clauses, AtomChannels(self.space, names, shared))
         return self._joins[names, shared]
 
-    def _solve(self, problem: LabelProblem, inputs: DecoderInputs, margins: Floats) -> tuple[Solution, Solver]:
-        try:
-            if self.method == "simplified":
-                silver = choose_labels(problem.layout, -margins, problem.free, problem.fixed)
-                solution = solve_simplified(problem, _keep_cheapest(problem, silver, -margins))
-            elif self.method == "full":
-                solution = solve_full(problem)
-            else:
-                found = solve_forest(problem, inputs.observed)
-                if found is not None:
-                    return found, "dynamic programming" if found.rounds else "thresholds"
-                solution = solve_exact(problem)
-        except InfeasibleError as error:
-            others = "each other, or the evidence" if inputs.evidence else "each other"
-            raise self._contradiction(error, f"the rules contradict {others}") from None
+    def _solve(self, posed: _Posed) -> tuple[Solution, Solver]:
+        problem, inputs, margins, _ = posed
+        if self.method == "simplified":
+            silver = choose_labels(problem.layout, -margins, problem.free, problem.fixed)
+            solution = solve_simplified(problem, _keep_cheapest(problem, silver, -margins))
+        elif self.method == "full":
+            solution = solve_full(problem)
+        else:
+            found = solve_forest(problem, inputs.observed)
+            if found is not None:
+                return found, "dynamic programming" if found.rounds else "thresholds"
+            solution = solve_exact(problem)
         if not solution.is_optimal and self.method != "simplified":
             return solution, "repair"
         return solution, "integer program" if solution.constraints else "thresholds"
@@ -252,6 +369,7 @@ class RuleDecoder:
         mask: Sequence[Any] | None = None,
         threshold: Any = 0.5,
         threshold_logits: Sequence[Any] | None = None,
+        prices: bool = False,
         workers: int = 1,
     ) -> list[Decoded]:
         """Decode documents of any sizes, in their order; with several ``workers`` in as many processes.
@@ -266,7 +384,7 @@ class RuleDecoder:
                 raise DataError(f"{name} must be {len(logits)} arrays, one a document, got {len(values)}")
             given[name] = [None] * len(logits) if values is None else list(values)
         tasks = [
-            (index, *(detach_values(part) for part in parts), threshold)
+            (index, *(detach_values(part) for part in parts), threshold, prices)
             for index, parts in enumerate(zip(*given.values(), strict=True))
         ]
         workers = min(workers, len(tasks))
@@ -276,9 +394,9 @@ class RuleDecoder:
             return list(pool.map(self._decode_task, tasks, chunksize=max(1, len(tasks) // (4 * workers))))
 
     def _decode_task(self, task: tuple[Any, ...]) -> Decoded:
-        index, logits, evidence, mask, threshold_logits, threshold = task
+        index, logits, evidence, mask, threshold_logits, threshold, prices = task
         try:
-            return self(logits, evidence, mask, threshold=threshold, threshold_logits=threshold_logits)
+            return self(logits, evidence, mask, threshold=threshold, threshold_logits=threshold_logits, prices=prices)
         except DataError as error:
             raise DataError(f"document {index}: {error}") from None
 
@@ -354,7 +472,7 @@ class RuleDecoder:
     def _find_changes(
         self, problem: LabelProblem, before: Labels, solution: Solution, inputs: DecoderInputs
     ) -> tuple[Change, ...]:
-        """Give every change a constraint that would be broken were the change undone."""
+        """Give every change a constraint that would then be broken were it undone: of several, one that costs most."""
         choices, after = problem.choices, solution.labels
         changed = np.flatnonzero(before != after).tolist()
         first_of = {label: label if choices is None else int(choices.first[label]) for label in changed}
@@ -366,11 +484,10 @@ class RuleDecoder:
                     if label in first_of:
                         difference = int(before[label]) - int(after[label])
                         undone[first_of[label]] = undone.get(first_of[label], 0) + sign * difference
-            if undone:
-                excess = constraint.excess(after)
-                for atom, difference in undone.items():
-                    if excess + difference > 0:
-                        reasons.setdefault(atom, constraint)
+            excess = constraint.excess(after) if undone else 1
+            for atom, difference in undone.items() if excess <= 0 else ():
+                if excess + difference > 0 and (atom not in reasons or constraint.cost > reasons[atom].cost):
+                    reasons[atom] = constraint
         atoms = np.array(list(dict.fromkeys(first_of.values())), dtype=np.int64)
         was, now = (self._name_labels(problem, atoms, labels) for labels in (before, after))
         return tuple(
@@ -403,9 +520,7 @@ class RuleDecoder:
         was, now = (
             bool(value) if declaration.classes is None else declaration.classes[value] for value in (before, after)
         )
-        place: tuple[int, ...] = (row,) if batch else ()
-        if len(batch) > 1:
-            place = tuple(map(int, np.unravel_index(row, batch)))
+        place = read_row(row, batch)
         if reason is None or reason.clause_index < 0:
             return Change(name, args, was, now, None, (), place, declaration.types)
         clause = self.clauses[reason.clause_index]

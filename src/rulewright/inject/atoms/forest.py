@@ -32,16 +32,16 @@ LARGEST_STEP = 2**22
 """How many pairs of values of neighbours are compared at once."""
 
 LARGEST_TABLE = 2**26
-"""How many entries a table of what neighbours exclude may have."""
+"""How many entries a table of what neighbours cost may have."""
 
 
 def solve_forest(problem: LabelProblem, observed: Collection[str]) -> Solution | None:
     """Solve a problem whose groundings tie at most two atoms together that are not observed, without a cycle.
 
     ``observed`` are the predicates that are known everywhere. Bottom-up, each atom tells the one above it what the best
-    labels below cost, for each of its values; then the values are chosen top-down (Viterbi's algorithm where the atoms
-    are chains). None where the problem is no forest, or so large and so little of it violated that lazy constraints
-    are the better way.
+    labels below cost, with the groundings that they break, for each of its values; then the values are chosen top-down
+    (Viterbi's algorithm where the atoms are chains). None where the problem is no forest, or so large and so little of
+    it violated that lazy constraints are the better way.
     """
     joins, layout = problem.finder.joins, problem.layout
     if problem.limit is not None or not all(_ties_two(clause, observed) for clause in joins.clauses):
@@ -60,11 +60,13 @@ def solve_forest(problem: LabelProblem, observed: Collection[str]) -> Solution |
         found.append(part)
     ties = _concatenate(found)
     nodes, ends = np.unique(np.concatenate([ties.low, ties.high]), return_inverse=True)
+    if not len(nodes):  # evidence alone breaks what is broken
+        return Solution(problem.start, True, 0, 0, [])
     low, high = ends[: len(ties.low)], ends[len(ties.low) :]
     cost = _list_costs(problem, nodes, ties.low_values.shape[1])
     alone = low == high
     rows, values = np.nonzero(ties.low_values & alone[:, None])
-    cost[low[rows], values] = np.inf
+    np.add.at(cost, (low[rows], values), ties.costs[rows])
     forest = _grow_forest(len(nodes), low, high, ties, ~alone)
     if forest is None:
         return None
@@ -75,7 +77,7 @@ def solve_forest(problem: LabelProblem, observed: Collection[str]) -> Solution |
     before = _read_values(problem, nodes, labels)
     _write_values(problem, nodes, best, labels)
     changed, rows = _find_reasons(ties, low, high, before, best)
-    constraints = write_constraints(ties.groundings.select(rows), finder.joins)
+    constraints = write_constraints(ties.groundings.select(rows), finder.joins, ties.costs[rows])
     reasons = dict(zip(nodes[changed].tolist(), constraints, strict=True))
     return Solution(labels, True, 1, len(ties.low), [], reasons)
 
@@ -98,8 +100,8 @@ def _count_unbound(clauses: Sequence[AtomClause], layout: AtomLayout, observed: 
 class _Ties:
     """Groundings that still depend on labels: the two atoms of each, by their first labels (one twice where alone).
 
-    A grounding is violated where ``low_values`` has the value of the one and ``high_values`` that of the other. The
-    values of an atom are 0 and 1, or its classes.
+    A grounding is violated where ``low_values`` has the value of the one and ``high_values`` that of the other, at its
+    cost. The values of an atom are 0 and 1, or its classes.
     """
 
     groundings: Groundings
@@ -107,6 +109,7 @@ class _Ties:
     high: Ids
     low_values: Labels
     high_values: Labels
+    costs: Floats
 
 
 def _find_ties(problem: LabelProblem, groundings: Groundings, joins: ClauseJoins) -> _Ties | None:
@@ -120,9 +123,14 @@ def _find_ties(problem: LabelProblem, groundings: Groundings, joins: ClauseJoins
     helps = present & ~is_open & (problem.start[labels] != in_body)
     kept = ~helps.any(1)
     groundings, labels, is_open = groundings.select(kept), labels[kept], is_open[kept]
-    nothing = ~is_open.any(1)
-    if nothing.any():
-        raise InfeasibleError(list(write_constraints(groundings.select(np.flatnonzero(nothing)[:1]), joins)))
+    costs = problem.costs_of(groundings)
+    is_decided = ~is_open.any(1)
+    if is_decided.any():
+        must_hold = np.flatnonzero(is_decided & np.isinf(costs))[:1]
+        if len(must_hold):
+            raise InfeasibleError(list(write_constraints(groundings.select(must_hold), joins)))
+        groundings, labels, is_open = groundings.select(~is_decided), labels[~is_decided], is_open[~is_decided]
+        costs = costs[~is_decided]
     first = labels if choices is None else choices.first[labels]
     low = np.where(is_open, first, problem.layout.size).min(1)
     high = np.where(is_open, first, -1).max(1)
@@ -138,7 +146,7 @@ def _find_ties(problem: LabelProblem, groundings: Groundings, joins: ClauseJoins
         violates = (value[:, None] == np.arange(width)) == is_body
         for atom, values in ((low, low_values), (high, high_values)):
             values &= violates | ~(is_open[:, position] & (first[:, position] == atom))[:, None]
-    return _Ties(groundings, low, high, low_values, high_values)
+    return _Ties(groundings, low, high, low_values, high_values, costs)
 
 
 def _has_cycle(low: Ids, high: Ids) -> bool:
@@ -167,6 +175,7 @@ def _concatenate(parts: Sequence[_Ties]) -> _Ties:
         np.concatenate([part.high for part in parts]),
         np.concatenate([part.low_values for part in parts]),
         np.concatenate([part.high_values for part in parts]),
+        np.concatenate([part.costs for part in parts]),
     )
 
 
@@ -185,14 +194,15 @@ def _list_costs(problem: LabelProblem, nodes: Ids, width: int) -> Floats:
 
 @dataclass(frozen=True)
 class _Forest:
-    """Trees of atoms: for each depth, from the roots on, the atoms there, the ones above them and what they exclude.
+    """Trees of atoms: for each depth, from the roots on, the atoms there, the ones above them and what both cost.
 
-    ``levels`` has children, parents and tables; ``excluded[table, value of the child, value of the parent]``.
+    ``levels`` has children, parents and tables; ``costs[table, value of the child, value of the parent]`` are those of
+    the groundings that the two break, infinite where they exclude each other.
     """
 
     roots: Ids
     levels: list[tuple[Ids, Ids, Ids]]
-    excluded: Labels
+    costs: Floats
 
 
 def _grow_forest(n_nodes: int, low: Ids, high: Ids, ties: _Ties, tied: Labels) -> _Forest | None:
@@ -204,13 +214,13 @@ def _grow_forest(n_nodes: int, low: Ids, high: Ids, ties: _Ties, tied: Labels) -
     n_trees, tree_of = connected_components(graph, directed=False)
     if n_trees != n_nodes - len(keys):
         return None
-    tables = _list_tables(ties.low_values[rows], ties.high_values[rows], edge_of_row, len(keys))
+    tables = _list_tables(ties.low_values[rows], ties.high_values[rows], ties.costs[rows], edge_of_row, len(keys))
     if tables is None:
         return None
-    table_of_edge, excluded = tables
+    table_of_edge, costs = tables
     ends, others = np.concatenate([lows, highs]), np.concatenate([highs, lows])
     # Seen from the higher atom, the lower one is the child, and the other way round the table is transposed.
-    table_of_end = np.concatenate([table_of_edge + len(excluded), table_of_edge])
+    table_of_end = np.concatenate([table_of_edge + len(costs), table_of_edge])
     order = np.argsort(ends, kind="stable")
     others, table_of_end = others[order], table_of_end[order]
     bounds = range_bounds(np.bincount(ends, minlength=n_nodes))
@@ -226,11 +236,13 @@ def _grow_forest(n_nodes: int, low: Ids, high: Ids, ties: _Ties, tied: Labels) -
         parent_of[front] = parents
         if len(front):
             levels.append((front, parents, table_of_end[found]))
-    return _Forest(roots, levels, np.concatenate([excluded, excluded.transpose(0, 2, 1)]))
+    return _Forest(roots, levels, np.concatenate([costs, costs.transpose(0, 2, 1)]))
 
 
-def _list_tables(low_values: Labels, high_values: Labels, edge_of_row: Ids, n_edges: int) -> tuple[Ids, Labels] | None:
-    """Return for each pair of atoms a table, and for each table which values of the two exclude each other.
+def _list_tables(
+    low_values: Labels, high_values: Labels, costs: Floats, edge_of_row: Ids, n_edges: int
+) -> tuple[Ids, Floats] | None:
+    """Return for each pair of atoms a table, and for each table what values of the two break and what that costs.
 
     Pairs with the same clauses share a table. None where the tables would be too large.
     """
@@ -239,13 +251,22 @@ def _list_tables(low_values: Labels, high_values: Labels, edge_of_row: Ids, n_ed
     if max(n_edges, width * width) * len(patterns) > LARGEST_TABLE:
         return None
     has_pattern = np.zeros((n_edges, len(patterns)), dtype=bool)
-    has_pattern[edge_of_row, pattern_of_row] = True
+    is_hard = np.isinf(costs)
+    has_pattern[edge_of_row[is_hard], pattern_of_row[is_hard]] = True
     kinds, table_of_edge = _unique_rows(has_pattern)
+    summed = np.zeros((len(kinds), len(patterns)))
+    if not is_hard.all():
+        by_edge = np.zeros((n_edges, len(patterns)))
+        np.add.at(by_edge, (edge_of_row[~is_hard], pattern_of_row[~is_hard]), costs[~is_hard])
+        rows = np.concatenate([table_of_edge[:, None], by_edge], axis=1)
+        rows, table_of_edge = np.unique(rows, axis=0, return_inverse=True)
+        kinds, summed, table_of_edge = kinds[rows[:, 0].astype(np.int64)], rows[:, 1:], table_of_edge.reshape(-1)
     if len(kinds) * width * width > LARGEST_TABLE:
         return None
-    both = patterns[:, :width, None] & patterns[:, None, width:]
-    excluded = (kinds.astype(np.float32) @ both.reshape(len(patterns), width * width).astype(np.float32)) > 0
-    return table_of_edge, excluded.reshape(len(kinds), width, width)
+    both = (patterns[:, :width, None] & patterns[:, None, width:]).reshape(len(patterns), width * width)
+    excluded = (kinds.astype(np.float32) @ both.astype(np.float32)) > 0
+    tables = np.where(excluded, np.inf, summed @ both.astype(np.float64))
+    return table_of_edge, tables.reshape(len(kinds), width, width)
 
 
 def _unique_rows(rows: Labels) -> tuple[Labels, Ids]:
@@ -260,14 +281,14 @@ def _unique_rows(rows: Labels) -> tuple[Labels, Ids]:
 
 
 def _find_best_values(forest: _Forest, cost: Floats) -> Ids | None:
-    """Return the values of least cost that exclude each other nowhere; None where there are none."""
+    """Return the values that cost least with what they break; None where some always exclude each other."""
     width = cost.shape[1]
     best_below = np.zeros(cost.shape, dtype=np.int64)
     step = max(1, LARGEST_STEP // (width * width))
     for children, parents, tables in reversed(forest.levels):
         for start in range(0, len(children), step):
             part = slice(start, start + step)
-            total = np.where(forest.excluded[tables[part]], np.inf, cost[children[part]][:, :, None])
+            total = forest.costs[tables[part]] + cost[children[part]][:, :, None]
             best_below[children[part]] = values = total.argmin(1)
             np.add.at(cost, parents[part], np.take_along_axis(total, values[:, None], axis=1)[:, 0])
     values = np.zeros(len(cost), dtype=np.int64)
@@ -305,7 +326,10 @@ def _list_members(problem: LabelProblem, nodes: Ids) -> Iterator[tuple[Ids, Ids]
 
 
 def _find_reasons(ties: _Ties, low: Ids, high: Ids, before: Ids, after: Ids) -> tuple[Ids, Ids]:
-    """Return atoms that changed, and for each a grounding that would be violated were it changed back alone."""
+    """Return atoms that changed, and for each a grounding that would then be violated were it changed back alone.
+
+    Of several it is one that must hold, or that costs most.
+    """
     changed = before != after
     reason_of = np.full(len(before), -1)
     for one, other, values, others in (
@@ -315,6 +339,11 @@ def _find_reasons(ties: _Ties, low: Ids, high: Ids, before: Ids, after: Ids) -> 
         rows = np.flatnonzero(changed[one])
         other_value = np.where(one[rows] == other[rows], before[one[rows]], after[other[rows]])
         breaks = values[rows, before[one[rows]]] & others[rows, other_value]
-        reason_of[one[rows[breaks]]] = rows[breaks]
+        breaks &= ~(values[rows, after[one[rows]]] & others[rows, after[other[rows]]])
+        rows = rows[breaks]
+        known = reason_of[one[rows]]
+        rows = rows[(known < 0) | (ties.costs[rows] >= ties.costs[known])]
+        rows = rows[np.argsort(ties.costs[rows], kind="stable")]
+        reason_of[one[rows]] = rows
     found = np.flatnonzero(reason_of >= 0)
     return found, reason_of[found]

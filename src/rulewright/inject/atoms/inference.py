@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from scipy import sparse
 
-from rulewright.data.index import range_bounds
+from rulewright.data.index import Ids, range_bounds
 from rulewright.errors import MemoryLimitError
 from rulewright.inject.atom_space import ENTITY
 from rulewright.inject.atoms.clauses import AtomClause
@@ -44,6 +44,7 @@ class LabelProblem:
         limit: at most so many labels of a pair of entities, the arguments of the first block.
         deadline: when the search ends.
         patience: how many seconds a repair may look for cheap flips after that.
+        costs: what a broken grounding of each clause costs, infinite where it must hold; None where all must.
     """
 
     finder: GroundingFinder
@@ -53,6 +54,7 @@ class LabelProblem:
     limit: int | None
     deadline: float | None
     patience: float = 0.0
+    costs: Floats | None = None
 
     @property
     def layout(self) -> AtomLayout:
@@ -69,15 +71,71 @@ class LabelProblem:
         """The best labels where no clause ties them together."""
         return choose_labels(self.layout, self.gain, self.free, self.fixed)
 
+    def without_costs(self) -> LabelProblem:
+        """Return the same problem with nothing that may be violated at a cost."""
+        return self if self.costs is None else replace(self, costs=np.where(np.isinf(self.costs), np.inf, 0.0))
+
     def start_program(self) -> GrowingProgram:
         """Return the program without constraints."""
         return GrowingProgram(self.gain, self.free, self.deadline, start=self.start, choices=self.choices)
 
     def find_broken(self, labels: Labels) -> Iterator[ZeroOneConstraint]:
-        """Yield constraints that a flat labelling breaks: none exactly when it breaks none."""
-        for groundings in self.finder.find_violated(labels, limit=MOST_PER_ROUND):
+        """Yield constraints that must hold and that a flat labelling breaks: none exactly when it breaks none."""
+        for groundings in self.find_violated(labels, limit=MOST_PER_ROUND):
             yield from write_constraints(groundings, self.finder.joins)
         yield from self.find_over_limit(labels)
+
+    def find_violated(self, labels: Labels, *, limit: int | None = None) -> Iterator[Groundings]:
+        """Yield groundings that must hold and that a flat labelling violates."""
+        must_hold = None if self.costs is None else np.isinf(self.costs)
+        yield from self.finder.find_violated(labels, limit=limit, among=must_hold)
+
+    def find_costly(self, labels: Labels) -> Iterator[Groundings]:
+        """Yield groundings that a flat labelling violates at a cost."""
+        if self.costs is not None:
+            may_break = np.isfinite(self.costs) & (self.costs > 0)
+            yield from self.finder.find_violated(labels, among=may_break)
+
+    def costs_of(self, groundings: Groundings) -> Floats:
+        """Return what it costs to violate each of some groundings."""
+        return np.full(len(groundings), np.inf) if self.costs is None else self.costs[groundings.clauses]
+
+    def find_all_broken(self, labels: Labels) -> Iterator[ZeroOneConstraint]:
+        """Yield constraints that a flat labelling breaks, also those that it may break at a cost."""
+        yield from self.find_broken(labels)
+        yield from self.merge_groundings(self.find_costly(labels))
+
+    def merge_groundings(self, parts: Iterable[Groundings]) -> Iterator[ZeroOneConstraint]:
+        """Yield groundings that may be violated at a cost as constraints on labels that are free.
+
+        Groundings that ask for the same are one, which costs as much as they do together. ``parts`` must have all that
+        are violated in some labelling: whatever else is violated where one of them is, is then among them. Those that
+        no free label can help have no constraint.
+        """
+        found = [groundings for groundings in parts if len(groundings)]
+        if not found or self.costs is None:
+            return
+        bodies, heads = (
+            _sort_members([getattr(groundings, side) for groundings in found], self.free)
+            for side in ("bodies", "heads")
+        )
+        if not bodies.shape[1] + heads.shape[1]:
+            return
+        clauses = np.concatenate([groundings.clauses for groundings in found])
+        part_of = np.repeat(np.arange(len(found)), [len(groundings) for groundings in found])
+        starts = np.cumsum([0, *(len(groundings) for groundings in found)])
+        _, firsts, inverse = np.unique(
+            np.concatenate([bodies, heads], axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        costs = np.bincount(inverse.reshape(-1), weights=self.costs[clauses])
+        for position in np.argsort(firsts).tolist():
+            row = int(firsts[position])
+            plus, minus = (tuple(label for label in side[row].tolist() if label >= 0) for side in (bodies, heads))
+            if plus or minus:
+                part, clause_index = found[part_of[row]], int(clauses[row])
+                entities = part.entities[row - starts[part_of[row]]].tolist()
+                values = self.finder.joins.read_values(clause_index, entities)
+                yield ZeroOneConstraint(plus, minus, len(plus) - 1, clause_index, values, float(costs[position]))
 
     def find_over_limit(self, labels: Labels) -> Iterator[ZeroOneConstraint]:
         """Yield the limit of labels for every pair that has more."""
@@ -88,6 +146,20 @@ class LabelProblem:
         for row, head, tail in np.argwhere(pairs.sum(-1) > self.limit).tolist():
             first = int(np.ravel_multi_index((row, head, tail, 0), pairs.shape))
             yield ZeroOneConstraint(tuple(range(first, first + width)), (), self.limit, -1, (row, head, tail))
+
+
+def _sort_members(parts: Sequence[Ids], free: Labels) -> Ids:
+    """Return the labels of groundings that are free, [grounding, label], each once and in order behind some of -1."""
+    labels = np.full((sum(map(len, parts)), max(part.shape[1] for part in parts)), -1, dtype=np.int64)
+    start = 0
+    for part in parts:
+        labels[start : start + len(part), : part.shape[1]] = part
+        start += len(part)
+    labels[~free[labels]] = -1
+    labels.sort(axis=1)
+    labels[:, 1:][labels[:, 1:] == labels[:, :-1]] = -1
+    labels.sort(axis=1)
+    return labels
 
 
 def choose_labels(layout: AtomLayout, cost: Floats, free: Labels, fixed: Labels) -> Labels:
@@ -122,18 +194,31 @@ class Solution:
 
 def solve_exact(problem: LabelProblem) -> Solution:
     """Solve with the constraints that are broken so far until none is: the optimum of the full program."""
-    return _solve_in_rounds(problem, problem.start_program(), problem.find_broken)
+    return _solve_in_rounds(problem, problem.start_program(), problem.find_all_broken)
 
 
 def solve_simplified(problem: LabelProblem, silver: Labels) -> Solution:
     """Solve once with the groundings whose bodies hold among the thresholded labels (Algorithm 2 of the MILR paper)."""
     program = problem.start_program()
+    costly: list[Groundings] = []
     for groundings in problem.finder.find_holding(silver):
+        if problem.costs is not None:
+            is_hard = np.isinf(problem.costs[groundings.clauses])
+            is_helped = np.any(problem.fixed[groundings.heads] & (groundings.heads >= 0), axis=1)
+            costly.append(groundings.select(~is_hard & ~is_helped))
+            groundings = groundings.select(is_hard)
         program.add(write_constraints(groundings, problem.finder.joins))
+    program.add(problem.merge_groundings(costly))
     solution = _solve_in_rounds(problem, program, problem.find_over_limit, rounds=1 if program.constraints else 0)
-    # Its constraints are some of all: where the others hold too, nothing that violates none can cost less.
-    violated = problem.finder.find_violated(solution.labels, limit=1)
-    return replace(solution, is_optimal=solution.is_optimal and next(violated, None) is None)
+    # Its constraints are some of all: where no other is broken, nothing can cost less.
+    violated = problem.find_violated(solution.labels, limit=1)
+    others = (
+        constraint
+        for constraint in problem.merge_groundings(problem.find_costly(solution.labels))
+        if not program.has(constraint)
+    )
+    is_optimal = next(violated, None) is None and next(others, None) is None
+    return replace(solution, is_optimal=solution.is_optimal and is_optimal)
 
 
 def _solve_in_rounds(
@@ -174,23 +259,28 @@ def solve_full(problem: LabelProblem) -> Solution:
             "method='exact' finds the same optimum with those that are broken"
         )
     everything = GroundingFinder(ClauseJoins(joins.clauses, joins.channels, joined=()), layout, problem.finder.exists)
-    blocks = [_write_rows(groundings, layout.size) for groundings in everything.find_holding(problem.start)]
+    blocks = [
+        (*_write_rows(groundings, layout.size), problem.costs_of(groundings))
+        for groundings in everything.find_holding(problem.start)
+    ]
     if problem.limit is not None:
         width = layout.channels.blocks[0].width
         count = prod(layout.shapes[0][:-1])
         pairs = sparse.csr_array(
             (np.ones(count * width), np.arange(count * width), range_bounds([width] * count)), (count, layout.size)
         )
-        blocks.append((pairs, np.full(count, float(problem.limit))))
-    blocks = [(rows, bounds) for rows, bounds in blocks if len(bounds)]
+        blocks.append((pairs, np.full(count, float(problem.limit)), np.full(count, np.inf)))
+    blocks = [block for block in blocks if len(block[1])]
     if not blocks:
         return solve_exact(problem)
-    rows = sparse.csr_array(sparse.vstack([rows for rows, _ in blocks]))
-    bounds = np.concatenate([bounds for _, bounds in blocks])
+    rows = sparse.csr_array(sparse.vstack([rows for rows, _, _ in blocks]))
+    bounds, costs = (np.concatenate([block[part] for block in blocks]) for part in (1, 2))
     lower = problem.fixed.astype(np.float64)
     fixed = (lower, np.maximum(lower, problem.free))
     try:
-        labels = solve_program(problem.gain, rows, bounds, problem.deadline, fixed=fixed, choices=problem.choices)
+        labels = solve_program(
+            problem.gain, rows, bounds, problem.deadline, costs=costs, fixed=fixed, choices=problem.choices
+        )
     except OutOfTimeError as error:
         return _repair(problem, problem.start if error.labels is None else error.labels, 0, [])
     except InfeasibleError:
@@ -198,7 +288,11 @@ def solve_full(problem: LabelProblem) -> Solution:
         raise
     # A grounding that forces a label has its body among the labels before and after.
     holding = problem.finder.find_holding(labels | problem.start)
-    constraints = [constraint for groundings in holding for constraint in write_constraints(groundings, joins)]
+    constraints = [
+        constraint
+        for groundings in holding
+        for constraint in write_constraints(groundings, joins, problem.costs_of(groundings))
+    ]
     return Solution(labels, True, 1, len(bounds), constraints)
 
 
@@ -224,13 +318,18 @@ def _write_rows(groundings: Groundings, size: int) -> tuple[sparse.csr_array, Fl
     return rows, (groundings.bodies >= 0).sum(1) - 1.0
 
 
-def write_constraints(groundings: Groundings, joins: ClauseJoins) -> Iterator[ZeroOneConstraint]:
-    """Write groundings as constraints: not all of the body, or one of the heads."""
-    columns = (groundings.clauses, groundings.entities, groundings.bodies, groundings.heads)
-    for clause_index, entities, body, heads in zip(*(column.tolist() for column in columns), strict=True):
+def write_constraints(
+    groundings: Groundings, joins: ClauseJoins, costs: Floats | None = None
+) -> Iterator[ZeroOneConstraint]:
+    """Write groundings as constraints: not all of the body, or one of the heads; ``costs`` is that of breaking them."""
+    if costs is None:
+        costs = np.full(len(groundings), np.inf)
+    columns = (groundings.clauses, groundings.entities, groundings.bodies, groundings.heads, costs)
+    for clause_index, entities, body, heads, cost in zip(*(column.tolist() for column in columns), strict=True):
         plus = tuple(dict.fromkeys(atom for atom in body if atom >= 0))
         minus = tuple(dict.fromkeys(atom for atom in heads if atom >= 0))
-        yield ZeroOneConstraint(plus, minus, len(plus) - 1, clause_index, joins.read_values(clause_index, entities))
+        values = joins.read_values(clause_index, entities)
+        yield ZeroOneConstraint(plus, minus, len(plus) - 1, clause_index, values, cost)
 
 
 def repair_labels(
@@ -248,7 +347,8 @@ def repair_labels(
     deadline = time.monotonic() + patience
     if _flip_cheapest(problem, labels, reasons, deadline) or _take_away(problem, labels, reasons):
         return labels, reasons
-    return solve_exact(replace(problem, gain=np.zeros_like(problem.gain), deadline=None)).labels, {}
+    anything = replace(problem.without_costs(), gain=np.zeros_like(problem.gain), deadline=None)
+    return solve_exact(anything).labels, {}
 
 
 def _flip_cheapest(
@@ -316,7 +416,7 @@ def _take_away(problem: LabelProblem, labels: Labels, reasons: dict[int, ZeroOne
     gain = np.where(problem.free, problem.gain, -np.inf)
     while True:
         before = labels.copy()  # the joins look at this one while labels change
-        for groundings in problem.finder.find_violated(before):
+        for groundings in problem.find_violated(before):
             groundings = groundings.select(groundings.is_violated(labels))
             if not len(groundings):
                 continue

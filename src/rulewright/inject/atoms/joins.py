@@ -122,6 +122,10 @@ class ClauseJoins:
         """Return the row of a grounding and the entities of the clause's variables, in the order of these."""
         return tuple(values[column] for column in self._columns[clause_index])
 
+    def read_columns(self, clause_index: int, entities: Ids) -> Ids:
+        """Return the same for many groundings of a clause."""
+        return entities[:, self._columns[clause_index]]
+
 
 class GroundingFinder:
     """Finds groundings in the labellings of one batch.
@@ -133,10 +137,13 @@ class GroundingFinder:
         self.joins, self.layout, self.exists = joins, layout, exists or {}
         self.body, self.heads = (_place_labels(side, layout) for side in (joins.body, joins.heads))
 
-    def find_violated(self, labels: Labels, *, limit: int | None = None) -> Iterator[Groundings]:
-        """Yield groundings that a flat labelling violates, at most ``limit`` of them."""
+    def find_violated(
+        self, labels: Labels, *, limit: int | None = None, among: Labels | None = None
+    ) -> Iterator[Groundings]:
+        """Yield groundings that a flat labelling violates, at most ``limit``, of all clauses or ``among`` some."""
         for groundings in self.find_holding(labels):
-            violated = groundings.select(groundings.is_violated(labels))
+            is_violated = groundings.is_violated(labels)
+            violated = groundings.select(is_violated if among is None else is_violated & among[groundings.clauses])
             if limit is not None:
                 violated = violated.select(slice(limit))
                 limit -= len(violated)
@@ -438,7 +445,7 @@ def _order_clause(clause: AtomClause, channels: AtomChannels, joined: Collection
         heads += place(atom.classes, atom)
     apart = tuple((column_of[one], other if other < 0 else column_of[other]) for one, other in clause.apart)
     types = tuple(None if variable == ROW else clause.types[variable] for variable in order)
-    constants = frozenset(
+    constants = frozenset(clause.constants).union(
         (type_name, ~argument)
         for atom in clause.atoms
         for type_name, argument in zip(channels.types_of(atom.predicate), atom.args, strict=True)

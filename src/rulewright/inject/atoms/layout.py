@@ -171,3 +171,8 @@ class Choices:
     def select(self, positions: Sequence[int] | Ids) -> Choices:
         """Return the choices among some labels, in ascending order, that have all classes of the atoms they have."""
         return Choices(np.searchsorted(positions, self.first[positions]), self.width[positions])
+
+    def append(self, count: int) -> Choices:
+        """Return the same with so many truth values behind."""
+        first = np.arange(len(self.first), len(self.first) + count)
+        return Choices(np.concatenate([self.first, first]), np.concatenate([self.width, np.ones_like(first)]))

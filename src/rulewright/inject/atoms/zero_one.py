@@ -5,12 +5,13 @@ A zero-one variable is called an atom here: the truth of one, or one of the clas
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -26,11 +27,18 @@ ENUMERATED = 14
 LARGEST_COST = 1e4
 """Costs are scaled to this size: the solver stops within an absolute gap of 1e-6, which is then next to nothing."""
 
+LARGEST_RATIO = 1e4
+"""How many times the largest cost of a label that of a constraint may be before labels are scaled down for it."""
+
+MOST_TRIED = 2**24
+"""How many pairs of a labelling and a constraint that may be broken are looked at; beyond that a solver is better."""
+
 
 class ZeroOneConstraint(NamedTuple):
     """``Σ plus − Σ minus ≤ bound`` over atoms; ``clause_index`` and ``entities`` say which grounding needs it.
 
-    A clause index of -1 is the limit of labels of the row and pair ``entities``.
+    A clause index of -1 is the limit of labels of the row and pair ``entities``. It may be broken, by 1, at its
+    ``cost``, unless this is infinite.
     """
 
     plus: tuple[int, ...]
@@ -38,6 +46,12 @@ class ZeroOneConstraint(NamedTuple):
     bound: int
     clause_index: int
     entities: tuple[int, ...]
+    cost: float = math.inf
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether it must hold."""
+        return self.cost == math.inf
 
     @property
     def atoms(self) -> tuple[int, ...]:
@@ -48,6 +62,14 @@ class ZeroOneConstraint(NamedTuple):
         """Return by how much a labelling breaks the constraint; 0 where it is tight."""
         on = sum(bool(labels[atom]) for atom in self.plus) - sum(bool(labels[atom]) for atom in self.minus)
         return on - self.bound
+
+
+_Key: TypeAlias = tuple[frozenset[int], frozenset[int], int, bool]
+
+
+def _key(constraint: ZeroOneConstraint) -> _Key:
+    """Return what is equal for constraints that ask for the same."""
+    return frozenset(constraint.plus), frozenset(constraint.minus), constraint.bound, constraint.is_hard
 
 
 class InfeasibleError(Exception):
@@ -69,8 +91,9 @@ class OutOfTimeError(Exception):
 class GrowingProgram:
     """Minimises ``Σ gain · label`` over 0/1 labels under constraints that are added once they are broken.
 
-    An atom in no constraint keeps its label of ``start``, which is its best; atoms outside ``free`` always do. Without
-    a start these are 0. Of the members of each of ``choices`` exactly one is 1.
+    Constraints with a finite cost may stay broken and add it; one that comes again is the same one. An atom in no
+    constraint keeps its label of ``start``, which is its best; atoms outside ``free`` always do. Without a start these
+    are 0. Of the members of each of ``choices`` exactly one is 1.
     """
 
     def __init__(
@@ -85,7 +108,7 @@ class GrowingProgram:
         self._gain, self._free, self._deadline, self._choices = gain, free, deadline, choices
         self.labels: Labels = (gain < 0) & free if start is None else start.copy()
         self.constraints: list[ZeroOneConstraint] = []
-        self._seen: set[tuple[frozenset[int], frozenset[int], int]] = set()
+        self._seen: set[_Key] = set()
         self._parent: dict[int, int] = {}
         self._parts: dict[int, tuple[list[int], list[ZeroOneConstraint]]] = {}
         self._changed: set[int] = set()
@@ -97,11 +120,15 @@ class GrowingProgram:
             reduced = self._reduce(constraint)
             if reduced is None:
                 continue
-            key = (frozenset(reduced.plus), frozenset(reduced.minus), reduced.bound)
+            key = _key(reduced)
             if key not in self._seen:
                 self._seen.add(key)
                 self._connect(reduced)
         return len(self.constraints) - before
+
+    def has(self, constraint: ZeroOneConstraint) -> bool:
+        """Tell whether it has taken a constraint up, as it is on the labels that are free."""
+        return _key(constraint) in self._seen
 
     def _reduce(self, constraint: ZeroOneConstraint) -> ZeroOneConstraint | None:
         """Take the labels that are fixed out of a constraint; None where they fulfil it."""
@@ -156,7 +183,8 @@ class GrowingProgram:
                     self.labels[atoms] = error.labels
                 raise
             except InfeasibleError:
-                raise InfeasibleError(find_smallest_conflict(constraints, self._choices)) from None
+                hard = [constraint for constraint in constraints if constraint.is_hard]
+                raise InfeasibleError(find_smallest_conflict(hard, self._choices)) from None
             self._changed.discard(root)
 
 
@@ -173,19 +201,26 @@ def _find_best(
     signs = [sign for c in constraints for sign in [1.0] * len(c.plus) + [-1.0] * len(c.minus)]
     counts = [len(constraint.atoms) for constraint in constraints]
     bounds = np.array([constraint.bound for constraint in constraints], dtype=np.float64)
+    costs = np.array([constraint.cost for constraint in constraints])
+    is_hard = np.isinf(costs)
     shape = (len(constraints), len(atoms))
     chosen = None if choices is None else choices.select(atoms)
     widths = (1,) * len(atoms) if chosen is None else tuple(chosen.width[chosen.starts()].tolist())
-    if len(widths) > ENUMERATED or prod(max(2, width) for width in widths) > 2**ENUMERATED:
+    n_labellings = prod(max(2, width) for width in widths)
+    most = min(2**ENUMERATED, MOST_TRIED // max(1, int((~is_hard).sum())))
+    if len(widths) > ENUMERATED or n_labellings > most:
         rows = sparse.csr_array((signs, columns, range_bounds(counts)), shape)
-        return solve_program(gain, rows, bounds, deadline, choices=chosen)
+        return solve_program(gain, rows, bounds, deadline, costs=costs, choices=chosen)
     matrix = np.zeros(shape)
     matrix[np.repeat(np.arange(len(counts)), counts), columns] = signs
     labellings = _list_labellings(widths)
-    labellings = labellings[np.all(labellings @ matrix.T <= bounds, axis=1)]
+    labellings = labellings[np.all(labellings @ matrix[is_hard].T <= bounds[is_hard], axis=1)]
     if not len(labellings):
         raise InfeasibleError([])
-    return np.asarray(labellings[np.argmin(labellings @ gain)] > 0.5)
+    total = labellings @ gain
+    if not is_hard.all():
+        total += (labellings @ matrix[~is_hard].T > bounds[~is_hard]) @ costs[~is_hard]
+    return np.asarray(labellings[np.argmin(total)] > 0.5)
 
 
 @lru_cache(32)
@@ -211,30 +246,42 @@ def solve_program(
     bounds: Floats,
     deadline: float | None,
     *,
+    costs: Floats | None = None,
     fixed: tuple[Floats, Floats] | None = None,
     choices: Choices | None = None,
 ) -> Labels:
     """Return labels of least ``Σ gain · label`` with ``rows @ labels <= bounds``, by HiGHS.
 
-    ``fixed`` has the least and the largest label of each atom; of the members of each of ``choices`` that are not
-    fixed exactly one is 1.
+    Rows with finite ``costs`` may be broken, by 1, and add these where they are: each has a variable of its own that
+    makes up for it. ``fixed`` has the least and the largest label of each atom; of the members of each of ``choices``
+    that are not fixed exactly one is 1.
     """
-    scale = float(np.abs(gain).max(initial=0.0)) or 1.0
-    lower, upper = fixed or (np.zeros(len(gain)), np.ones(len(gain)))
+    n_atoms = len(gain)
+    lower, upper = fixed or (np.zeros(n_atoms), np.ones(n_atoms))
+    soft = np.flatnonzero(np.isfinite(costs)) if costs is not None else np.zeros(0, dtype=np.int64)
     if choices is not None:
         starts = choices.starts()
         starts = starts[(choices.width[starts] > 1) & (lower[starts] < upper[starts])]
         widths = choices.width[starts]
         members = expand_ranges(starts, widths)
-        once = sparse.csr_array((np.ones(len(members)), members, range_bounds(widths)), (len(starts), len(gain)))
+        once = sparse.csr_array((np.ones(len(members)), members, range_bounds(widths)), (len(starts), n_atoms))
         rows = sparse.csr_array(sparse.vstack([rows, once, -once]))
         bounds = np.concatenate([bounds, np.ones(len(starts)), -np.ones(len(starts))])
+    scale = float(np.abs(gain).max(initial=0.0))
+    if costs is not None and len(soft):
+        scale = max(scale, float(costs[soft].max()) / LARGEST_RATIO)
+        made_up = sparse.csr_array((-np.ones(len(soft)), (soft, np.arange(len(soft)))), (len(bounds), len(soft)))
+        rows = sparse.csr_array(sparse.hstack([rows, made_up]))
+        gain = np.concatenate([gain, costs[soft]])
+        lower, upper = np.concatenate([lower, np.zeros(len(soft))]), np.concatenate([upper, np.ones(len(soft))])
+        if choices is not None:
+            choices = choices.append(len(soft))
     options: dict[str, float] = {"mip_rel_gap": 0.0}
     if deadline is not None:
         options["time_limit"] = max(0.0, deadline - time.monotonic())
     result = milp(
-        gain * (LARGEST_COST / scale),
-        integrality=np.ones(len(gain)),
+        gain * (LARGEST_COST / (scale or 1.0)),
+        integrality=np.arange(len(gain)) < n_atoms,
         bounds=Bounds(lower, upper),
         constraints=LinearConstraint(rows, -np.inf, bounds),
         options=options,
@@ -243,12 +290,14 @@ def solve_program(
         raise InfeasibleError([])
     labels = None if result.x is None else np.asarray(result.x) > 0.5
     if labels is not None:
+        labels[n_atoms:] = False
+        labels[n_atoms:] = (rows @ labels > bounds)[soft]
         labels = _settle_ties(labels, gain, rows, bounds, lower, choices)
     if result.status == 1:
-        raise OutOfTimeError(labels)
+        raise OutOfTimeError(None if labels is None else labels[:n_atoms])
     if labels is None or np.any(rows @ labels > bounds):
-        raise RulewrightError(f"the solver failed on {len(gain):,} atoms: {result.message}")
-    return labels
+        raise RulewrightError(f"the solver failed on {n_atoms:,} atoms: {result.message}")
+    return labels[:n_atoms]
 
 
 def _settle_ties(
