@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rulewright.inject import Decoded as Decoded
     from rulewright.inject import LogicLayer as LogicLayer
     from rulewright.inject import RuleDecoder as RuleDecoder
+    from rulewright.inject import RuleFit as RuleFit
+    from rulewright.inject import fit_rules as fit_rules
     from rulewright.io import read_facts as read_facts
     from rulewright.io import read_rules as read_rules
     from rulewright.io import write_facts as write_facts
@@ -62,7 +64,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "errors": "RulewrightError",
         "evaluate": "evaluate explain_counts",
         "evaluate.ranking": "evaluate_ranking",
-        "inject": "ConsistencyLoss Decoded LogicLayer RuleDecoder",
+        "inject": "ConsistencyLoss Decoded LogicLayer RuleDecoder RuleFit fit_rules",
         "io": "read_facts read_rules write_facts write_rules",
         "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner explain_classifier",
         "logic": "Rule RuleSet parse_formula parse_rule parse_rules",

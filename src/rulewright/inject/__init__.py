@@ -4,6 +4,8 @@
   tensors of one call, checked; `labelled_worlds`: predictions of calls beside gold labels.
 - `layer/`: formulas as a layer of a network: `LogicLayer`.
 - `atoms/`: rules over labels of atoms: `ConsistencyLoss`, `RuleDecoder`, reports.
+- `rule_messages`: what rules say of a network's predictions, and how often they are right there; `rule_likelihood`: the
+  weights that make gold labels most likely; `rule_fit`: `fit_rules`, which rules are worth their weight.
 
 Names load on first use: the decoder, and the processes it starts, need no torch.
 """
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
     from rulewright.inject.layer.plan import Plan as Plan
     from rulewright.inject.layer.schedule import Convergence as Convergence
+    from rulewright.inject.rule_fit import RuleFit as RuleFit
+    from rulewright.inject.rule_fit import fit_rules as fit_rules
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -40,5 +44,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "atoms.decoder": "RuleDecoder",
         "atoms.loss": "ConsistencyLoss",
         "atoms.reports": "ErrorTypes batch_reports error_types",
+        "rule_fit": "RuleFit fit_rules",
     },
 )
