@@ -9,7 +9,8 @@
 - ``layout``: where the labels of all atoms of a batch stand in one vector
 - ``joins``: the groundings of clauses in a labelling
 - ``zero_one``: zero-one programs that grow by constraints, solved part by part
-- ``inference``: the best labels that break no clause, or break it at a cost: exact, simplified or fully written, and repaired at a time limit
+- ``inference``: the best labels that break no clause, or break some at a cost: exact, simplified or fully written, and
+  repaired at a time limit
 - ``forest``: the same by dynamic programming where atoms make chains or trees
 - ``decoded``: `Decoded` labels, each `Change` with the rule that forced it, each `BrokenRule` with what it costs
 - ``decoder``: `RuleDecoder`, from logits to these

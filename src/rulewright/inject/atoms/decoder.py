@@ -260,7 +260,7 @@ class RuleDecoder:
         if self.method == "simplified" and not solution.is_optimal:
             violations = sum(map(len, problem.find_violated(solution.labels)))
         broken = self._list_broken(problem, solution.labels, inputs.batch)
-        rule_cost = sum(rule.cost for rule in broken)
+        rule_cost = sum((rule.cost for rule in broken), 0.0)
         decoded = Decoded(
             inputs.shape_labels(solution.labels),
             inputs.shape_labels(before),
@@ -315,7 +315,7 @@ class RuleDecoder:
             return None
         problem, labels = kept.problem, solution.labels
         rule_cost = sum(float(problem.costs_of(broken).sum()) for broken in problem.find_costly(labels))
-        return kept.weigh(labels) + rule_cost - decoded.objective
+        return max(0.0, kept.weigh(labels) + rule_cost - decoded.objective)
 
     def _list_broken(self, problem: LabelProblem, labels: Labels, batch: tuple[int, ...]) -> tuple[BrokenRule, ...]:
         """Return the rules that labels break at a cost, with the groundings."""

@@ -102,8 +102,19 @@ class LabelProblem:
 
     def find_all_broken(self, labels: Labels) -> Iterator[ZeroOneConstraint]:
         """Yield constraints that a flat labelling breaks, also those that it may break at a cost."""
-        yield from self.find_broken(labels)
-        yield from self.merge_groundings(self.find_costly(labels))
+        if self.costs is None:
+            yield from self.find_broken(labels)
+            return
+        costly: list[Groundings] = []
+        most = MOST_PER_ROUND
+        for groundings in self.finder.find_violated(labels):
+            costs = self.costs_of(groundings)
+            must_hold = groundings.select(np.flatnonzero(np.isinf(costs))[:most])
+            most -= len(must_hold)
+            yield from write_constraints(must_hold, self.finder.joins)
+            costly.append(groundings.select(np.isfinite(costs) & (costs > 0)))
+        yield from self.merge_groundings(costly)
+        yield from self.find_over_limit(labels)
 
     def merge_groundings(self, parts: Iterable[Groundings]) -> Iterator[ZeroOneConstraint]:
         """Yield groundings that may be violated at a cost as constraints on labels that are free.
