@@ -353,7 +353,7 @@ def measure_rules(space: AtomSpace, rows: Sequence[WorldRow]) -> list[RuleCases 
         for program in programs:
             scored, fired = program.run(row.inputs, known), program.run(row.inputs, predicted)
             for index, (name, inside) in program.heads.items():
-                if name not in row.counted:
+                if name not in row.counted or index not in scored:  # observed, or a tautology
                     continue
                 counted, gold, score = row.counted[name], row.gold[name], known[name].numpy()
                 if inside is not None:
@@ -403,14 +403,12 @@ class _CaseProgram:
             self._plan = Plan(self._grounding, shape)
         values = self._plan.run(given, {}, self._plan.start(given))
         found: dict[int, Floats] = {}
-        for name, columns, messages in add_up_messages(self._plan, given, values):
-            assert len(columns) == 1
-            del columns
+        for name, _, messages in add_up_messages(self._plan, given, values):
             index = self._names[name]
             head, inside = self.heads[index]
             classes = predicates[head].classes
             false = false_probability(kept[head], frozenset([TRUE] if inside is None else inside), classes)
-            found[index] = (messages[0] / false).numpy()
+            found[index] = (messages.sum(0) / false).numpy()  # of all alternatives
         return found
 
 
