@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from rulewright.checks import OneOf, Real, Whole, check_parameter
@@ -38,6 +37,8 @@ USUAL_SHRINKAGE = 5.0
 USUAL_BINS = 10
 PLOT_ENDINGS = (".png", ".svg", ".pdf")
 _FORMAT = "rulewright calibration 1"
+_MOST_STEPS = 200
+_SMALL_GRADIENT = 1e-10  # of the mean loss
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Calibration:
         method = source["method"].text()
         if method not in CALIBRATION_METHOD.options:
             raise source["method"].expected("'isotonic' or 'platt'")
-        shrinkage = _read_finite(source["shrinkage"])
+        shrinkage = read_finite(source["shrinkage"])
         if shrinkage < 0:
             raise source["shrinkage"].expected("a number of at least 0")
         own: dict[str, RelationCurve] = {}
@@ -237,42 +238,54 @@ def _fit_isotonic(scores: Scores, is_true: Mask, weights: Scores) -> KnotCurve:
 
 
 def _fit_platt(scores: Scores, is_true: Mask, weights: Scores) -> LogisticCurve:
-    different, position = np.unique(scores, return_inverse=True)
-    total = np.bincount(position, weights)
-    true = np.bincount(position, weights * is_true)
-    facts, others = float(true.sum()), float((total - true).sum())
-    target = true * (facts + 1) / (facts + 2) + (total - true) / (others + 2)
-    share = target.sum() / total.sum()
+    """Minimise the convex loss by Newton's method, on scores of mean 0 and spread 1."""
+    count, facts = float(weights.sum()), float(weights[is_true].sum())
+    targets = np.where(is_true, (facts + 1) / (facts + 2), 1 / (count - facts + 2))
+    share = float(weights @ targets) / count
     base = float(np.log(share / (1 - share)))
-    mean = float(np.average(different, weights=total))
-    spread = float(np.sqrt(np.average((different - mean) ** 2, weights=total)))
-    if len(different) == 1 or spread == 0:
+    mean = float(weights @ scores) / count
+    spread = float(np.sqrt(weights @ (scores - mean) ** 2 / count))
+    if spread == 0 or scores.min() == scores.max():
         return LogisticCurve(0.0, base)
-    standard = (different - mean) / spread
+    standard = (scores - mean) / spread
 
-    def loss(parameters: Scores) -> tuple[float, Scores]:
-        log_odds = parameters[0] * standard + parameters[1]
-        rest = (total * expit(log_odds) - target) / total.sum()
-        value = (total * np.logaddexp(0, log_odds) - target * log_odds).sum() / total.sum()
-        return float(value), np.array([(rest * standard).sum(), rest.sum()])
+    def measure(slope: float, intercept: float) -> tuple[float, Scores]:
+        log_odds = slope * standard + intercept
+        return float(weights @ (np.logaddexp(0, log_odds) - targets * log_odds)) / count, log_odds
 
-    fitted = minimize(
-        loss,
-        np.array([0.0, base]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, None), (None, None)],
-        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000},
-    )
-    if not np.isfinite(fitted.x).all() or fitted.nit >= 1000:
-        raise RulewrightError(
-            f"the logistic curve did not converge ({fitted.message}); method='isotonic' needs no steps"
-        )
-    slope = float(fitted.x[0]) / spread
-    return LogisticCurve(slope, float(fitted.x[1]) - slope * mean)
+    slope, intercept = 0.0, base
+    loss, log_odds = measure(slope, intercept)
+    for _ in range(_MOST_STEPS):
+        probabilities = expit(log_odds)
+        rest = weights * (probabilities - targets)
+        bend = weights * probabilities * (1 - probabilities)
+        by_slope, by_intercept = float(rest @ standard) / count, float(rest.sum()) / count
+        if max(abs(by_slope), abs(by_intercept)) < _SMALL_GRADIENT:
+            break
+        both, once, twice = (float(part) / count for part in (bend @ standard, bend.sum(), bend @ standard**2))
+        area = once * twice - both * both
+        if area <= 0:
+            break
+        steps = (once * by_slope - both * by_intercept) / area, (twice * by_intercept - both * by_slope) / area
+        part = 1.0
+        while True:
+            new, new_log_odds = measure(slope - part * steps[0], intercept - part * steps[1])
+            if new < loss or part < 1e-9:
+                break
+            part /= 2
+        if new >= loss:
+            break  # as near as floating-point numbers come
+        slope, intercept = slope - part * steps[0], intercept - part * steps[1]
+        loss, log_odds = new, new_log_odds
+    else:
+        raise RulewrightError("the logistic curve did not converge; method='isotonic' needs no steps")
+    if slope <= 0:  # of the curves that do not fall the level one is best
+        return LogisticCurve(0.0, base)
+    return LogisticCurve(slope / spread, intercept - slope * mean / spread)
 
 
-def _read_finite(source: Json) -> float:
+def read_finite(source: Json) -> float:
+    """Return a finite number out of JSON."""
     try:
         value = float(source.number())
     except OverflowError:
@@ -284,11 +297,11 @@ def _read_finite(source: Json) -> float:
 
 def _read_curve(source: Json, method: str) -> Curve:
     if method == "platt":
-        if _read_finite(source["slope"]) < 0:
+        if read_finite(source["slope"]) < 0:
             raise source["slope"].expected("a number of at least 0, for a curve never falls")
-        return LogisticCurve(_read_finite(source["slope"]), _read_finite(source["intercept"]))
+        return LogisticCurve(read_finite(source["slope"]), read_finite(source["intercept"]))
     scores, values = (
-        tuple(_read_finite(part) for part in source[name].items("numbers")) for name in ("scores", "values")
+        tuple(read_finite(part) for part in source[name].items("numbers")) for name in ("scores", "values")
     )
     if not scores or len(scores) != len(values):
         raise source.fault(f"must have as many scores as values, and one at least; got {len(scores)} and {len(values)}")
@@ -386,6 +399,22 @@ def measure_reliability(
         for sums in (np.bincount(position, counts * part, minlength=bins).tolist() for part in (values, truth))
     )
     return Reliability(tuple(bounds.tolist()), tuple(totals), predicted, observed)
+
+
+class Judgement(NamedTuple):
+    """How well scores hold that are taken for probabilities, and how well probabilities do."""
+
+    before: Reliability
+    after: Reliability
+
+    def as_dict(self) -> dict[str, object]:
+        """Return both, for JSON."""
+        return {"before": self.before.as_dict(), "after": self.after.as_dict()}
+
+    @classmethod
+    def from_json(cls, source: Json) -> Judgement:
+        """Read what `as_dict` gives."""
+        return cls(*(Reliability.from_json(source[name]) for name in ("before", "after")))
 
 
 def check_plot_file(path: str | os.PathLike[str]) -> str:

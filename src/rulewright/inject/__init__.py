@@ -2,6 +2,7 @@
 
 - `atom_space`: what all of them are told: typed predicates and tensors of their atoms, in one convention; `inputs`: the
   tensors of one call, checked; `labelled_worlds`: predictions of calls beside gold labels.
+- `calibration`: how probable labels are, and from which probability on they are taken: `calibrate`.
 - `layer/`: formulas as a layer of a network: `LogicLayer`.
 - `atoms/`: rules over labels of atoms: `ConsistencyLoss`, `RuleDecoder`, reports.
 - `rule_messages`: what rules say of a network's predictions, and how often they are right there; `rule_likelihood`: the
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rulewright.inject.atoms.reports import ErrorTypes as ErrorTypes
     from rulewright.inject.atoms.reports import batch_reports as batch_reports
     from rulewright.inject.atoms.reports import error_types as error_types
+    from rulewright.inject.calibration import LabelCalibration as LabelCalibration
+    from rulewright.inject.calibration import calibrate as calibrate
     from rulewright.inject.layer.effects import BatchExplanation as BatchExplanation
     from rulewright.inject.layer.influence import MessageExplanation as MessageExplanation
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "calibration": "LabelCalibration calibrate",
         "layer.effects": "BatchExplanation",
         "layer.influence": "MessageExplanation",
         "layer.layer": "LogicLayer",

@@ -32,7 +32,7 @@ from rulewright.evaluate.calibration import (
     USUAL_SHRINKAGE,
     Calibration,
     CalibrationMethod,
-    Reliability,
+    Judgement,
     Scores,
     check_format,
     measure_reliability,
@@ -53,13 +53,6 @@ _EVERY_ASKED: tuple[Asked, ...] = ("forward", "backward", "fact")
 _FORMAT = "rulewright ranking calibration 1"
 _FEWEST_HEADS = 100  # without a fact in the split, of a relation, that new facts are looked for at
 _BYTES_A_CELL = 64  # of a block of scores, with what is made of it
-
-
-class Judgement(NamedTuple):
-    """Scores taken for probabilities, and probabilities, of candidates that were not fitted to."""
-
-    before: Reliability
-    after: Reliability
 
 
 @dataclass(frozen=True)
@@ -103,10 +96,7 @@ class RankingCalibration:
             "rules": self.rules,
             "fitted_on": self.fitted_on,
             "note": self.note,
-            "judged": {
-                asked: {"before": part.before.as_dict(), "after": part.after.as_dict()}
-                for asked, part in self.judged.items()
-            },
+            "judged": {asked: part.as_dict() for asked, part in self.judged.items()},
             "curves": {asked: self.curves[asked].as_dict() for asked in _EVERY_ASKED},
         }
 
@@ -126,7 +116,7 @@ class RankingCalibration:
         for asked, part in source["judged"].fields():
             if asked not in ASKED.options:
                 raise part.fault(f"is not judged; {', '.join(_EVERY_ASKED)} are")
-            judged[cast(Asked, asked)] = Judgement(*(Reliability.from_json(part[name]) for name in ("before", "after")))
+            judged[cast(Asked, asked)] = Judgement.from_json(part)
         return cls(
             cast(Aggregation, aggregation),
             source["rules"].integer(),
