@@ -196,7 +196,7 @@ def test_atoms_without_a_row_of_their_own_are_added_up(monkeypatch):
     one, other = (Likelihood([part], np.ones(2, dtype=bool)) for part in (added, every))
     for weights in (np.zeros(6), np.full(6, 0.5), rng.random(6), np.full(6, 3.0)):
         np.testing.assert_allclose(one.gains(weights), other.gains(weights), rtol=0.05, atol=0.01)
-        np.testing.assert_allclose(one.loss(weights)[1], other.loss(weights)[1], rtol=0.05, atol=0.01)
+        np.testing.assert_allclose(one.loss(weights)[1], other.loss(weights)[1], rtol=0.05, atol=0.05)
 
 
 def plain_cases(space, statement, logits, evidence):

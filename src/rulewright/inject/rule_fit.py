@@ -23,8 +23,12 @@ from rulewright.inject.atom_space import AtomSpace, Domains
 from rulewright.inject.labelled_worlds import read_labelled_worlds
 from rulewright.inject.rule_likelihood import Likelihood, fit_weights
 from rulewright.inject.rule_messages import Floats, RuleCases, measure_rules, read_messages, split_rows
+from rulewright.inject.rule_scales import LabelMetric, ScaleScore, f1_of_labels, score_scales
 from rulewright.logic import Rule, RuleSet, RuleSource, Statement
 from rulewright.tables import FrameLibrary, build_frame, html_table
+
+SCALES = (0.25, 0.5, 1.0, 2.0, 4.0, inf)
+"""How many times its weight breaking a rule may cost a decoder."""
 
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 """Penalties that are tried, as shares of the one from which all weights are 0."""
@@ -119,7 +123,9 @@ class RuleFit:
     """Rules with the weights that were measured on a network's predictions; see `fit_rules`.
 
     ``rows`` are in the order of the rules. ``log_likelihood`` is by how much all rules together make the gold labels of
-    a world more likely, out of fold, and ``log_likelihood_error`` its standard error.
+    a world more likely, out of fold, and ``log_likelihood_error`` its standard error; ``path`` the same for each
+    penalty, before rules are dropped. ``selection`` has the scores of labels out of fold, without rules, by a layer of
+    one iteration, and by a decoder at each scale.
     """
 
     given: RuleSet
@@ -130,6 +136,12 @@ class RuleFit:
     log_likelihood: float
     log_likelihood_error: float
     path: tuple[tuple[float, float], ...]
+    selection: tuple[ScaleScore, ...] = ()
+
+    @property
+    def scale(self) -> float:
+        """How many times its weight breaking a rule costs a decoder; 0 where labels are as good without rules."""
+        return next((score.scale for score in self.selection if score.is_chosen), 1.0)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -205,7 +217,8 @@ class RuleFit:
             table.append([*gains, weight, given, here, told, text])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join([*map(str.rjust, line[:-1], widths), line[-1]]) for line in table]
-        return "\n".join([self._headline(), *lines])
+        scored = ["labels out of fold: score, and difference to those without rules", *map(str, self.selection)]
+        return "\n".join([self._headline(), *(scored if self.selection else []), *lines])
 
     def __repr__(self) -> str:
         return f"RuleFit({self._headline()})"
@@ -227,6 +240,10 @@ def fit_rules(
     mask: Any = None,
     folds: int = 5,
     seed: int = 0,
+    scales: Sequence[float] = SCALES,
+    threshold: Any = 0.5,
+    metric: LabelMetric = f1_of_labels,
+    time_limit: float | None = None,
 ) -> RuleFit:
     r"""Measure rules on a network's predictions: weights λ ≥ 0 that make gold labels of selection worlds most likely.
 
@@ -244,7 +261,14 @@ def fit_rules(
         relations, domains, distinct: as of every injector (`rulewright.inject.atom_space`).
         evidence, mask: those of the call, or one for each call.
         folds: how many parts the worlds are split into, at least 3.
-        seed: of the split.
+        seed: of the split, and of the worlds that are resampled.
+        scales: how many times its weight breaking a rule may cost a decoder; `math.inf` is to forbid it, and 0, no
+            rules, is always tried. The labels of worlds left out decide, and of scales within one standard error of the
+            best, 0 is taken, or else 1. Without scales there is no decoding, and ``costs`` are the weights.
+        threshold: as of ``RuleDecoder``, such as ``calibration.thresholds``.
+        metric: what labels are judged by, from how many are correct, given and wanted in all worlds; of atoms with
+            classes every one has a label. The default is F1 over all labels.
+        time_limit: seconds for the labels of one call in one fold.
 
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.random((200, 6)) < 0.5
@@ -276,6 +300,24 @@ def fit_rules(
     cases = measure_rules(space, rows)
     positions = {index: position for position, index in enumerate(fitted)}
     reasons = fitter.explain(result, [cases[index] for index in fitted])
+    weights = [_round(float(weight)) or 0.0 for weight in result.weights]
+    selection: tuple[ScaleScore, ...] = ()
+    if scales:
+        by_fold = [np.full(len(space.rules), inf) for _ in result.fold_weights]
+        for of_fold, own in zip(by_fold, result.fold_weights, strict=True):
+            of_fold[fitted] = own
+        selection = score_scales(
+            space,
+            worlds,
+            fold_of,
+            [of_fold.tolist() for of_fold in by_fold],
+            scales,
+            threshold=threshold,
+            metric=metric,
+            time_limit=time_limit,
+            seed=seed,
+        )
+    scale = next((score.scale for score in selection if score.is_chosen), 1.0)
     lines: list[FittedRule] = []
     for index, statement in enumerate(space.rules):
         number = space.rules.numbers[index]
@@ -283,12 +325,12 @@ def fit_rules(
             lines.append(FittedRule(number, statement, inf, inf, 0.0, 0.0, 0.0, cases[index]))
             continue
         at = positions[index]
-        weight = _round(float(result.weights[at])) or 0.0
+        weight = weights[at]
+        cost = weight * scale if weight and scale else 0.0
         gains = float(result.gains[at]), float(result.errors[at]), float(result.alone[at])
-        lines.append(FittedRule(number, statement, weight, weight, *gains, cases[index], reasons[at]))
-    return RuleFit(
-        space.rules, tuple(lines), penalty, len(rows), folds, result.total / len(rows), result.error / len(rows), path
-    )
+        lines.append(FittedRule(number, statement, weight, cost, *gains, cases[index], reasons[at]))
+    means = result.total / len(rows), result.error / len(rows)
+    return RuleFit(space.rules, tuple(lines), penalty, len(rows), folds, *means, path, selection)
 
 
 def _round(value: float | None) -> float | None:

@@ -20,7 +20,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from rulewright.inject.atom_space import AtomSpace
+from rulewright.inject.atom_space import AtomSpace, Domains
 from rulewright.inject.atoms.decoder_inputs import detach_values
 from rulewright.inject.inputs import GroundInputs, Observed, read_inputs
 from rulewright.inject.labelled_worlds import LabelledWorld
@@ -121,39 +121,67 @@ BINS = (0.1, 1 / 3, 2 / 3)
 def split_rows(space: AtomSpace, worlds: Sequence[LabelledWorld]) -> Iterator[WorldRow]:
     """Yield each row of each call."""
     for world in worlds:
-        evidence = {name: _by_row(values, space.predicates[name].arity, world) for name, values in
-                    (world.evidence or {}).items()}  # fmt: skip
+        parts = [(name, values, space.predicates[name].arity) for name, values in (world.evidence or {}).items()]
+        evidence = {name: _by_row(values, arity, world) for name, values, arity in parts}
         masks = {name: _by_row(values, 1, world) for name, values in (world.mask or {}).items()}
         for row in range(world.rows):
             logits = {}
             for name, values in world.logits.items():
                 counted = world.counted[name][row]
-                kept = np.where(counted if values.ndim == counted.ndim + 1 else counted[..., None], values[row], 0.0)
+                kept = np.where(counted[..., None] if world.has_classes(name) else counted, values[row], 0.0)
                 logits[name] = torch.from_numpy(np.ascontiguousarray(kept))
             inputs = read_inputs(
                 space,
                 logits,
-                {name: pick(row) for name, pick in evidence.items()},
-                {name: pick(row) for name, pick in masks.items()},
+                {name: as_tensors(pick(row)) for name, pick in evidence.items()},
+                {name: as_tensors(pick(row)) for name, pick in masks.items()},
                 dtype=torch.float64,
             )
-            gold, counted_atoms = ({name: part[row] for name, part in parts.items()} for parts in
-                                   (world.gold, world.counted))  # fmt: skip
-            yield WorldRow(inputs, logits, gold, counted_atoms)
+            gold = {name: part[row] for name, part in world.gold.items()}
+            yield WorldRow(inputs, logits, gold, {name: part[row] for name, part in world.counted.items()})
 
 
-def _by_row(values: Any, arity: int, world: LabelledWorld) -> Callable[[int], Any]:
-    """Return what gives the part of a row of evidence or of a mask, with a batch or without one."""
+def pick_rows(world: LabelledWorld, rows: Ids) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return logits, evidence and masks of some rows of a call, as an injector takes them, with a batch."""
+    logits: Any = {name: values[rows] for name, values in world.logits.items()}
+    if world.space.relations is not None:
+        logits = np.stack([logits[name] for name in world.space.relations], -1)
+    predicates = world.space.predicates
+    evidence = {
+        name: _by_row(values, predicates[name].arity, world)(rows) for name, values in (world.evidence or {}).items()
+    }
+    return logits, evidence, {name: _by_row(values, 1, world)(rows) for name, values in (world.mask or {}).items()}
+
+
+def _by_row(values: Any, arity: int, world: LabelledWorld) -> Callable[[Any], Any]:
+    """Return what gives the rows of evidence or of a mask; what has no batch is that of all rows."""
     parts = values if isinstance(values, tuple) else (values,)
     arrays = [np.asarray(detach_values(part)) for part in parts]
-    if arrays[0].ndim > arity:
+    if has_batch := arrays[0].ndim > arity:
         arrays = [part.reshape(world.rows, *part.shape[part.ndim - arity :]) for part in arrays]
 
-    def pick(row: int) -> Any:
-        tensors = [torch.from_numpy(np.ascontiguousarray(part[row] if part.ndim > arity else part)) for part in arrays]
-        return tuple(tensors) if isinstance(values, tuple) else tensors[0]
+    def pick(rows: Any) -> Any:
+        picked = [part[rows] if has_batch else part for part in arrays]
+        return tuple(picked) if isinstance(values, tuple) else picked[0]
 
     return pick
+
+
+def as_tensors(values: Any) -> Any:
+    """Return arrays as tensors, also by name and in a pair."""
+    if isinstance(values, Mapping):
+        return {name: as_tensors(part) for name, part in values.items()}
+    if isinstance(values, tuple):
+        return tuple(map(as_tensors, values))
+    return torch.from_numpy(np.ascontiguousarray(values))
+
+
+def read_domains(space: AtomSpace) -> Domains:
+    """Return the domains that a space was given."""
+    return {
+        name: [*space.entity_indices[name]] if name in space.entity_indices else size
+        for name, size in space.given_sizes.items()
+    }
 
 
 # Features
@@ -249,9 +277,7 @@ def add_up_messages(
 
 
 def _ground(space: AtomSpace, rules: RuleSet) -> Grounding:
-    domains = {name: [*space.entity_indices[name]] if name in space.entity_indices else size for name, size in
-               space.given_sizes.items()}  # fmt: skip
-    return Grounding(rules, domains=domains, relations=space.relations, distinct=space.distinct)
+    return Grounding(rules, domains=read_domains(space), relations=space.relations, distinct=space.distinct)
 
 
 class _RowBuilder:
