@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from rulewright.inject.atoms.decoder_inputs import detach_values
 from rulewright.inject.inputs import GroundInputs, Observed, read_inputs
 from rulewright.inject.labelled_worlds import LabelledWorld
 from rulewright.inject.layer.grounding import TRUE, Grounding
-from rulewright.inject.layer.plan import Plan, false_probability
+from rulewright.inject.layer.plan import HeadForm, Plan, false_probability
 from rulewright.logic import (
     And,
     Atom,
@@ -35,12 +35,13 @@ from rulewright.logic import (
     Not,
     PredicateDeclaration,
     RuleSet,
-    Statement,
     WeightedFormula,
 )
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
+Entries: TypeAlias = tuple[Ids, Ids, Floats]
+"""Messages: their rows, their columns and what they are."""
 
 NO_MESSAGE = 1e-6
 """The size of messages that are left out."""
@@ -189,30 +190,25 @@ def read_domains(space: AtomSpace) -> Domains:
 
 def read_messages(space: AtomSpace, rows: Sequence[WorldRow], fitted: Sequence[int]) -> tuple[AtomRows, AtomRows]:
     """Return the messages of the fitted statements to the atoms without classes, and to those with classes."""
-    builders = _RowBuilder(False), _RowBuilder(True)
+    builders = _RowBuilder(), _ClassRowBuilder()
     statements = space.rules.statements
-    programs = [
-        _Program(space, [statements[fitted[column]] for column in columns], columns)
-        for columns in _split_columns(rows, len(fitted))
-    ]
+    programs = []
+    for columns in _split_columns(rows, len(fitted)):
+        part = [statements[fitted[column]] for column in columns]
+        rules = RuleSet(part, predicates=space.predicates.values(), closed=space.rules.closed)
+        programs.append((columns, _Program(_ground(space, rules))))
     for world_index, row in enumerate(rows):
         marginals = row.inputs.marginals(row.inputs.logits, space)
-        found: dict[str, list[tuple[Ids, Tensor]]] = {}
-        for program in programs:
-            for name, columns, messages in program.run(row.inputs, marginals):
-                found.setdefault(name, []).append((columns, messages))
-        for name, parts in found.items():
-            counted = row.counted.get(name)
-            if counted is None or not counted.any():
-                continue
-            has_classes = space.predicates[name].classes is not None
-            builder = builders[has_classes]
-            columns = np.concatenate([part for part, _ in parts])
-            shape = (len(columns), counted.size, -1) if has_classes else (len(columns), -1)
-            joined: Floats = torch.cat([part for _, part in parts]).reshape(shape).numpy()
-            messages = joined[:, counted.reshape(-1)]
-            logits = row.logits[name].numpy().reshape(shape[1:])[counted.reshape(-1)]
-            builder.add(world_index, columns, messages, logits, row.gold[name][counted])
+        for columns, program in programs:
+            for name, indices, messages in program.run(row.inputs, marginals):
+                counted = row.counted.get(name)
+                if counted is None or not counted.any():
+                    continue
+                logits, gold = row.logits[name].numpy()[counted], row.gold[name][counted]
+                found: Floats = messages.numpy()[:, counted]
+                builders[logits.ndim > 1].add(name, columns[indices], found, logits, gold)
+        for builder in builders:
+            builder.end_world(world_index)
     binary, classed = (builder.finish(len(fitted)) for builder in builders)
     return binary, classed
 
@@ -224,130 +220,186 @@ def _split_columns(rows: Sequence[WorldRow], count: int) -> list[Ids]:
     return [np.arange(start, min(start + step, count)) for start in range(0, count, step)]
 
 
+@dataclass(frozen=True, slots=True)
+class _MessageSum:
+    """The messages of one form to a predicate: their nodes, how often they count, and the row that each is added to."""
+
+    form: HeadForm
+    inside: Tensor | None
+    nodes: tuple[int, ...]
+    coefficients: Tensor
+    rows: Tensor
+
+
 class _Program:
     """The contractions of some statements, planned once for worlds of all sizes."""
 
-    def __init__(self, space: AtomSpace, statements: Sequence[Statement], columns: Ids) -> None:
-        rules = RuleSet(statements, predicates=space.predicates.values(), closed=space.rules.closed)
-        self.grounding = _ground(space, rules)
-        self.columns = columns
-        self._plans: dict[object, Plan] = {}
+    def __init__(self, grounding: Grounding) -> None:
+        self.grounding = grounding
+        self._plans: dict[frozenset[str], tuple[Plan, dict[str, tuple[list[int], list[_MessageSum]]]]] = {}
 
-    def plan(self, inputs: GroundInputs) -> Plan:
-        """Return the plan for inputs: of all with the same predicates observed, that of the first."""
-        key = inputs.shape.observed
-        if key not in self._plans:
-            self._plans[key] = Plan(self.grounding, inputs.shape)
-        return self._plans[key]
-
-    def run(self, inputs: GroundInputs, marginals: Mapping[str, Tensor]) -> Iterator[tuple[str, Ids, Tensor]]:
-        """Yield for each predicate the columns that touch it and their messages ``[columns, *arguments]``."""
-        plan = self.plan(inputs)
+    def run(self, inputs: GroundInputs, marginals: Mapping[str, Tensor]) -> Iterator[tuple[str, list[int], Tensor]]:
+        """Yield for each predicate the statements that touch it and their messages ``[statements, *arguments]``."""
+        observed = inputs.shape.observed
+        if observed not in self._plans:
+            plan = Plan(self.grounding, inputs.shape)
+            self._plans[observed] = plan, self._group(plan)
+        plan, by_predicate = self._plans[observed]
         values = plan.run(inputs, marginals, plan.start(inputs))
-        for name, indices, messages in add_up_messages(plan, inputs, values):
-            yield name, self.columns[indices], messages
+        for name, (statements, sums) in by_predicate.items():
+            declaration = self.grounding.predicates[name]
+            sizes = [inputs.sizes[type_name] for type_name in declaration.types]
+            classes = [] if declaration.classes is None else [len(declaration.classes)]
+            total = torch.zeros(len(statements), *sizes, *classes, dtype=inputs.dtype)
+            for part in sums:
+                stacked = torch.stack([values[node] for node in part.nodes])
+                stacked = stacked * part.coefficients.view(-1, *[1] * (stacked.ndim - 1))
+                stacked, mask = part.form.spread(stacked, sizes, inputs.dtype, inputs.device)
+                stacked = (stacked if mask is None else stacked * mask).expand(len(part.nodes), *sizes)
+                total.index_add_(0, part.rows, stacked if part.inside is None else stacked.unsqueeze(-1) * part.inside)
+            yield name, statements, total
 
-
-def add_up_messages(
-    plan: Plan, inputs: GroundInputs, values: Mapping[int, Tensor]
-) -> Iterator[tuple[str, list[int], Tensor]]:
-    """Yield for each predicate the statements that touch it and their messages ``[statements, *arguments]``."""
-    by_predicate: dict[str, dict[int, int]] = {}  # the position of each statement that touches a predicate
-    for (name, _, _), messages in plan.messages.items():
-        positions = by_predicate.setdefault(name, {})
-        for message in messages:
-            positions.setdefault(message.statement_index, len(positions))
-    for name, positions in by_predicate.items():
-        declaration = plan.grounding.predicates[name]
-        sizes = [inputs.sizes[type_name] for type_name in declaration.types]
-        classes = [] if declaration.classes is None else [len(declaration.classes)]
-        total = torch.zeros(len(positions), *sizes, *classes, dtype=inputs.dtype)
-        for (predicate, inside, form), messages in plan.messages.items():
-            if predicate != name:
-                continue
-            stacked = torch.stack([values[message.node] * message.coefficient for message in messages])
-            stacked, mask = form.spread(stacked, sizes, inputs.dtype, inputs.device)
-            stacked = (stacked if mask is None else stacked * mask).expand(len(messages), *sizes)
-            if classes:
-                one_hot = torch.zeros(classes, dtype=inputs.dtype)
+    def _group(self, plan: Plan) -> dict[str, tuple[list[int], list[_MessageSum]]]:
+        """Return by predicate the statements that touch it, and what is added up for them."""
+        touching: dict[str, dict[int, int]] = {}  # the row of each statement
+        for (name, _, _), messages in plan.messages.items():
+            row_of = touching.setdefault(name, {})
+            for message in messages:
+                row_of.setdefault(message.statement_index, len(row_of))
+        sums: dict[str, list[_MessageSum]] = {name: [] for name in touching}
+        for (name, inside, form), messages in plan.messages.items():
+            classes, one_hot = self.grounding.predicates[name].classes, None
+            if classes is not None:
+                one_hot = torch.zeros(len(classes), dtype=torch.float64)
                 one_hot[list(inside)] = 1
-                stacked = stacked.unsqueeze(-1) * one_hot
-            total.index_add_(0, torch.tensor([positions[message.statement_index] for message in messages]), stacked)
-        yield name, list(positions), total
+            sums[name].append(
+                _MessageSum(
+                    form,
+                    one_hot,
+                    tuple(message.node for message in messages),
+                    torch.tensor([message.coefficient for message in messages], dtype=torch.float64),
+                    torch.tensor([touching[name][message.statement_index] for message in messages]),
+                )
+            )
+        return {name: ([*touching[name]], sums[name]) for name in touching}
 
 
 def _ground(space: AtomSpace, rules: RuleSet) -> Grounding:
     return Grounding(rules, domains=read_domains(space), relations=space.relations, distinct=space.distinct)
 
 
-class _RowBuilder:
-    """Collects the rows of atoms, world by world."""
+class _Rows:
+    """Collects rows of atoms and the messages to them."""
 
-    def __init__(self, has_classes: bool) -> None:
-        self._has_classes = has_classes
+    def __init__(self) -> None:
+        self.count = 0
+        self.starts: list[Ids] = []
         self._parts: list[tuple[Floats, Floats, Floats, Ids]] = []  # logits, gold, counts and worlds of rows
         self._entries: list[tuple[Ids, Ids, Floats]] = []  # rows, columns and messages
-        self._starts: list[Ids] = []
-        self._count = 0
 
-    def add(self, world: int, columns: Ids, messages: Floats, logits: Floats, gold: npt.NDArray[Any]) -> None:
-        """Add the atoms of a predicate in a world; messages are ``[columns, atoms]``, or with classes behind."""
-        if self._has_classes:
-            classes = logits.shape[1]
-            atoms = np.flatnonzero((np.abs(messages) > NO_MESSAGE).any((0, 2)))
-            column, atom, chosen = np.nonzero(np.abs(messages[:, atoms]) > NO_MESSAGE)
-            self._starts.append(self._count + classes * np.arange(len(atoms)))
-            self._entries.append(
-                (self._count + classes * atom + chosen, columns[column], messages[:, atoms][column, atom, chosen])
-            )
-            is_gold = gold[atoms, None] == np.arange(classes)
-            self._append(world, logits[atoms].reshape(-1), is_gold.reshape(-1), 1.0)
+    def add(self, world: int, logits: Floats, gold: npt.NDArray[Any], counts: Floats, entries: Entries) -> None:
+        """Add rows of a world; entries have the positions of these rows."""
+        rows, columns, messages = entries
+        self._entries.append((self.count + rows, columns, messages))
+        self._parts.append((logits, gold.astype(np.float64), counts, np.full(len(logits), world)))
+        self.count += len(logits)
+
+    def finish(self, statements: int, *, has_classes: bool) -> AtomRows:
+        """Return all rows."""
+        whole = np.zeros(0, dtype=np.int64)
+        parts = self._parts or [(np.zeros(0), np.zeros(0), np.zeros(0), whole)]
+        logits, gold, counts, worlds = (np.concatenate(part) for part in zip(*parts, strict=True))
+        entries = self._entries or [(whole, whole, np.zeros(0))]
+        rows, columns, messages = (np.concatenate(part) for part in zip(*entries, strict=True))
+        matrix = sparse.csr_matrix((messages, (rows, columns)), shape=(self.count, statements))
+        starts = np.concatenate([*self.starts, whole]) if has_classes else None
+        return AtomRows(matrix, logits, gold, counts, worlds, starts)
+
+
+class _RowBuilder:
+    """Collects atoms without classes: of each world first all messages, then the rows."""
+
+    def __init__(self) -> None:
+        self._rows = _Rows()
+        self._entries: list[Entries] = []
+        self._atoms: dict[str, tuple[int, Floats, npt.NDArray[Any]]] = {}  # the first atom, logits and gold labels
+
+    def add(self, name: str, columns: Ids, messages: Floats, logits: Floats, gold: npt.NDArray[Any]) -> None:
+        """Add the messages ``[columns, atoms]`` to a predicate."""
+        if name not in self._atoms:
+            self._atoms[name] = sum(len(part) for _, part, _ in self._atoms.values()), logits, gold
+        flat = messages.reshape(-1)
+        places = np.flatnonzero(np.abs(flat) > NO_MESSAGE)
+        column, atom = np.divmod(places, len(logits))
+        self._entries.append((self._atoms[name][0] + atom, columns[column], flat[places]))
+
+    def end_world(self, world: int) -> None:
+        """Turn what was added into rows."""
+        if not self._entries:
             return
+        atom, column, message = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        logits = np.concatenate([part for _, part, _ in self._atoms.values()])
+        gold = np.concatenate([part for _, _, part in self._atoms.values()]).astype(bool)
         odds = np.exp(np.minimum(logits, 0.0))  # at least the probability of being true, at most twice that
-        column, atom = np.nonzero(np.abs(messages) > NO_MESSAGE)
-        message = messages[column, atom]
-        is_kept = gold[atom].astype(bool) | (message > RAISED) | (np.abs(message) * odds[atom] > TOUCHED)
-        atoms, position = np.unique(atom[is_kept], return_inverse=True)
-        self._entries.append((self._count + position, columns[column[is_kept]], message[is_kept]))
-        self._append(world, logits[atoms], gold[atoms], 1.0)
-        self._add_up_others(world, columns, column[~is_kept], message[~is_kept], odds[atom[~is_kept]])
+        is_kept = gold[atom] | (message > RAISED) | (np.abs(message) * odds[atom] > TOUCHED)
+        is_touched = np.zeros(len(logits), dtype=bool)
+        is_touched[atom[is_kept]] = True
+        position = np.cumsum(is_touched) - 1
+        entries = position[atom[is_kept]], column[is_kept], message[is_kept]
+        self._rows.add(world, logits[is_touched], gold[is_touched], np.ones(int(is_touched.sum())), entries)
+        self._add_up_others(world, column[~is_kept], message[~is_kept], odds[atom[~is_kept]])
+        self._entries, self._atoms = [], {}
 
-    def _add_up_others(self, world: int, columns: Ids, column: Ids, message: Floats, odds: Floats) -> None:
+    def _add_up_others(self, world: int, column: Ids, message: Floats, odds: Floats) -> None:
         """Add a row for the false atoms that a statement sends messages of about one size, as many as there are.
 
         Where probabilities are small, ``Σ_i log(1 + e^(m_i + λ φ_i))`` is ``Σ_i e^(m_i) · e^(λ φ)`` for one φ: what n
         atoms give whose log-odds are the logarithm of the mean odds.
         """
         size = len(_EDGES) + 1
-        group = (column * 2 + (message > 0)) * size + np.digitize(np.abs(message), _EDGES)
-        groups, position = np.unique(group, return_inverse=True)
-        counts, totals, moved = (
-            np.bincount(position, values, len(groups)) for values in (np.ones(len(group)), odds, odds * message)
-        )
-        is_there = totals > 0
-        rows = self._count + np.arange(int(is_there.sum()))
-        self._entries.append(
-            (rows, columns[groups[is_there] // (2 * size)], (moved / np.maximum(totals, 1e-300))[is_there])
-        )
-        logits = np.log(totals[is_there] / counts[is_there])
-        self._append(world, logits, np.zeros(len(rows)), counts[is_there])
-
-    def _append(self, world: int, logits: Floats, gold: npt.NDArray[Any], counts: Any) -> None:
-        number = len(logits)
-        counts = np.broadcast_to(np.asarray(counts, dtype=np.float64), number)
-        self._parts.append((logits, gold.astype(np.float64), counts, np.full(number, world)))
-        self._count += number
+        group = (column * 2 + (message > 0)) * size + np.searchsorted(_EDGES, np.abs(message))
+        counts, totals, moved = (np.bincount(group, values) for values in (None, odds, odds * message))
+        groups = np.flatnonzero(totals > 0)
+        counts, totals, moved = (part[groups] for part in (counts, totals, moved))
+        entries = np.arange(len(groups)), groups // (2 * size), moved / totals
+        self._rows.add(world, np.log(totals / counts), np.zeros(len(groups)), counts.astype(np.float64), entries)
 
     def finish(self, statements: int) -> AtomRows:
         """Return all rows."""
-        empty = (np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
-        logits, gold, counts, worlds = (np.concatenate(part) for part in zip(*(self._parts or [empty]), strict=True))
-        rows, columns, messages = (np.concatenate(part) for part in zip(*self._entries, strict=True)) if (
-            self._entries
-        ) else (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))  # fmt: skip
-        matrix = sparse.csr_matrix((messages, (rows, columns)), shape=(self._count, statements))
-        starts = np.concatenate(self._starts) if self._starts else np.zeros(0, dtype=np.int64)
-        return AtomRows(matrix, logits, gold, counts, worlds, starts if self._has_classes else None)
+        return self._rows.finish(statements, has_classes=False)
+
+
+class _ClassRowBuilder:
+    """Collects atoms with classes, each of which has a row for every class."""
+
+    def __init__(self) -> None:
+        self._rows = _Rows()
+        self._parts: dict[str, list[tuple[Ids, Floats, Floats, npt.NDArray[Any]]]] = {}
+
+    def add(self, name: str, columns: Ids, messages: Floats, logits: Floats, gold: npt.NDArray[Any]) -> None:
+        """Add the messages ``[columns, atoms, classes]`` to a predicate."""
+        self._parts.setdefault(name, []).append((columns, messages, logits, gold))
+
+    def end_world(self, world: int) -> None:
+        """Turn what was added into rows."""
+        for parts in self._parts.values():
+            columns, messages = (
+                np.concatenate(part) for part in zip(*((one[0], one[1]) for one in parts), strict=True)
+            )
+            _, _, logits, gold = parts[0]
+            classes = logits.shape[1]
+            is_there = np.abs(messages) > NO_MESSAGE
+            atoms = np.flatnonzero(is_there.any((0, 2)))
+            column, atom, chosen = np.nonzero(is_there[:, atoms])
+            entries = classes * atom + chosen, columns[column], messages[:, atoms][column, atom, chosen]
+            is_gold = (gold[atoms, None] == np.arange(classes)).reshape(-1)
+            self._rows.starts.append(self._rows.count + classes * np.arange(len(atoms)))
+            self._rows.add(world, logits[atoms].reshape(-1), is_gold, np.ones(len(is_gold)), entries)
+        self._parts = {}
+
+    def finish(self, statements: int) -> AtomRows:
+        """Return all rows."""
+        return self._rows.finish(statements, has_classes=True)
 
 
 # How often bodies hold, and heads where they do
@@ -365,10 +417,8 @@ def read_implications(formulas: Sequence[Formula]) -> list[tuple[Formula, Atom |
 
 def measure_rules(space: AtomSpace, rows: Sequence[WorldRow]) -> list[RuleCases | None]:
     """Return the cases of each statement; None where it has no head."""
-    programs = [
-        _CaseProgram(space, columns.tolist()) for columns in _split_columns(rows, len(space.rules)) if len(columns)
-    ]
-    counters = {index: _CaseCounter() for program in programs for index in program.heads}
+    programs = [_CaseProgram(space, columns.tolist()) for columns in _split_columns(rows, len(space.rules))]
+    counter = _CaseCounter(len(space.rules))
     for row in rows:
         known = row.inputs.marginals(row.inputs.logits, space)
         known |= {name: seen.probability for name, seen in row.inputs.observed.items() if seen.where is None}
@@ -377,90 +427,104 @@ def measure_rules(space: AtomSpace, rows: Sequence[WorldRow]) -> list[RuleCases 
             for name, values in known.items()
         }
         for program in programs:
-            scored, fired = program.run(row.inputs, known), program.run(row.inputs, predicted)
-            for index, (name, inside) in program.heads.items():
-                if name not in row.counted or index not in scored:  # observed, or a tautology
+            runs = program.run(row.inputs, known), program.run(row.inputs, predicted)
+            for (head, indices, scored), (_, _, fired) in zip(*runs, strict=True):
+                if head.name not in row.counted:  # it is observed
                     continue
-                counted, gold, score = row.counted[name], row.gold[name], known[name].numpy()
-                if inside is not None:
-                    gold, score = np.isin(gold, inside), score[..., inside].sum(-1)
-                counters[index].add(scored[index][counted], fired[index][counted], gold[counted], score[counted])
-    return [counters[index].finish() if index in counters else None for index in range(len(space.rules))]
+                counted, gold, score = row.counted[head.name], row.gold[head.name], known[head.name].numpy()
+                if head.classes is not None:
+                    gold, score = np.isin(gold, head.classes), score[..., head.classes].sum(-1)
+                counter.add(indices, scored[:, counted], fired[:, counted], gold[counted], score[counted])
+    with_head = {index for program in programs for index in program.owners}
+    return [counter.read(index) if index in with_head else None for index in range(len(space.rules))]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What rules conclude: a predicate, or some classes of one."""
+
+    name: str
+    classes: list[int] | None
 
 
 class _CaseProgram:
     """How probable bodies are, planned once for worlds of all sizes.
 
     That is the message of ``body & !head => case`` to an atom that stands for nothing else, divided by the probability
-    of ``!head``: with this, a body that rests on the very atom of its head is none.
+    of ``!head``: with this, a body that rests on the very atom of its head is none. Rules of one head share one
+    predicate of cases; ``owners`` says which statement each formula is of.
     """
 
     def __init__(self, space: AtomSpace, indices: Sequence[int]) -> None:
-        self.heads: dict[int, tuple[str, list[int] | None]] = {}  # the predicate, and which of its classes
+        self.owners: list[int] = []
+        self._heads: dict[str, _Head] = {}  # by predicate of cases
         formulas: list[WeightedFormula] = []
-        cases: dict[int, PredicateDeclaration] = {}
+        cases: dict[object, PredicateDeclaration] = {}
         for index in indices:
             for body, head in read_implications([formula for at, formula in space.stated if at == index]):
                 declaration = space.predicates[str(head.predicate)]
-                cases[index] = PredicateDeclaration(f"case {index}", declaration.types)
+                inside = head.classes if isinstance(head, Membership) else None
+                new = PredicateDeclaration(f"case {len(cases)}", declaration.types)
+                case = cases.setdefault((declaration.name, inside), new)
+                classes = None if inside is None else [(declaration.classes or ()).index(name) for name in inside]
+                self._heads[case.name] = _Head(declaration.name, classes)
                 parts = body.parts if isinstance(body, And) else (body,)
-                formula = Implies(And((*parts, Not(head))), Atom(cases[index].name, head.args))
-                formulas.append(WeightedFormula(formula, "learn"))
-                inside = None
-                if isinstance(head, Membership):
-                    inside = [(declaration.classes or ()).index(name) for name in head.classes]
-                self.heads[index] = str(head.predicate), inside
+                formulas.append(WeightedFormula(Implies(And((*parts, Not(head))), Atom(case.name, head.args)), "learn"))
+                self.owners.append(index)
         declared = (*space.predicates.values(), *cases.values())
-        self._grounding = _ground(space, RuleSet(formulas, predicates=declared))
-        self._names = {case.name: index for index, case in cases.items()}
-        self._plan: Plan | None = None
+        self._program = _Program(_ground(space, RuleSet(formulas, predicates=declared)))
 
-    def run(self, inputs: GroundInputs, probabilities: Mapping[str, Tensor]) -> dict[int, Floats]:
-        """Return for each statement how many of its bodies hold, in expectation, for each atom of its head."""
-        predicates = self._grounding.predicates
+    def run(self, inputs: GroundInputs, probabilities: Mapping[str, Tensor]) -> Iterator[tuple[_Head, Ids, Floats]]:
+        """Yield for each head its statements, and how many of their bodies hold, in expectation, for each atom."""
+        predicates = self._program.grounding.predicates
         kept = {
             name: values.clamp(max=1 - _SURE) if predicates[name].classes is None else values.clamp(min=_SURE)
             for name, values in probabilities.items()
         }
         observed = {name: Observed(values, None) for name, values in kept.items()}
         shape = replace(inputs.shape, observed=frozenset(observed))
-        given = replace(inputs, logits={}, observed=observed, shape=shape)
-        if self._plan is None:
-            self._plan = Plan(self._grounding, shape)
-        values = self._plan.run(given, {}, self._plan.start(given))
-        found: dict[int, Floats] = {}
-        for name, _, messages in add_up_messages(self._plan, given, values):
-            index = self._names[name]
-            head, inside = self.heads[index]
-            classes = predicates[head].classes
-            false = false_probability(kept[head], frozenset([TRUE] if inside is None else inside), classes)
-            found[index] = (messages.sum(0) / false).numpy()  # of all alternatives
-        return found
+        for name, formulas, messages in self._program.run(
+            replace(inputs, logits={}, observed=observed, shape=shape), {}
+        ):
+            head = self._heads[name]
+            false = false_probability(
+                kept[head.name],
+                frozenset([TRUE] if head.classes is None else head.classes),
+                predicates[head.name].classes,
+            )
+            owners, rows = np.unique([self.owners[formula] for formula in formulas], return_inverse=True)
+            if len(owners) < len(formulas):  # alternatives of one rule
+                messages = torch.zeros(len(owners), *messages.shape[1:], dtype=messages.dtype).index_add_(
+                    0, torch.from_numpy(rows), messages
+                )
+            else:
+                messages = messages[torch.from_numpy(np.argsort(rows))]
+            yield head, owners, (messages / false).numpy()
 
 
 class _CaseCounter:
-    """Counts the cases of a rule, world by world."""
+    """Counts the cases of rules, world by world."""
 
-    def __init__(self) -> None:
-        self._expected = self._score = 0.0
-        self._fired = self._held = 0
-        self._bins = np.zeros((len(BINS), 2), dtype=np.int64)
+    def __init__(self, statements: int) -> None:
+        self._expected, self._scores = np.zeros(statements), np.zeros(statements)
+        self._fired, self._held = np.zeros(statements, dtype=np.int64), np.zeros(statements, dtype=np.int64)
+        self._above = np.zeros((statements, len(BINS) + 1, 2), dtype=np.int64)  # cases and held from each bin on
 
-    def add(self, scored: Floats, fired: Floats, gold: npt.NDArray[np.bool_], score: Floats) -> None:
-        """Add the counted atoms of the head in a world."""
-        bodies = np.clip(scored, 0.0, 1.0)
-        self._expected += float(bodies.sum())
+    def add(self, indices: Ids, scored: Floats, fired: Floats, gold: npt.NDArray[np.bool_], score: Floats) -> None:
+        """Add the counted atoms of a head in a world: bodies are ``[statements, atoms]``."""
+        self._expected[indices] += np.clip(scored, 0.0, 1.0).sum(1)
         has_fired = fired > 0.5
-        self._fired += int(has_fired.sum())
-        self._held += int(gold[has_fired].sum())
-        self._score += float(score[has_fired].sum())
-        bins = np.digitize(bodies, BINS)
-        for position in range(len(BINS)):
-            inside = bins == position + 1
-            self._bins[position] += int(inside.sum()), int(gold[inside].sum())
+        self._fired[indices] += has_fired.sum(1)
+        self._held[indices] += (has_fired & gold).sum(1)
+        self._scores[indices] += has_fired @ score
+        for position, bound in enumerate(BINS):
+            above = scored >= bound
+            self._above[indices, position, 0] += above.sum(1)
+            self._above[indices, position, 1] += (above & gold).sum(1)
 
-    def finish(self) -> RuleCases:
-        """Return what was counted."""
-        bins = tuple((cases, held) for cases, held in self._bins.tolist())
-        mean = self._score / self._fired if self._fired else float("nan")
-        return RuleCases(self._expected, self._fired, self._held, mean, bins)
+    def read(self, index: int) -> RuleCases:
+        """Return what was counted for a statement."""
+        fired, held = int(self._fired[index]), int(self._held[index])
+        bins = tuple((cases, right) for cases, right in (-np.diff(self._above[index], axis=0)).tolist())
+        score = float(self._scores[index] / fired) if fired else float("nan")
+        return RuleCases(float(self._expected[index]), fired, held, score, bins)
