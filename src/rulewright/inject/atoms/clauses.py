@@ -158,11 +158,14 @@ class AtomClause:
         )
 
 
-def read_clauses(space: AtomSpace, *, reader: str, keep_confidences: bool = False) -> tuple[AtomClause, ...]:
+def read_clauses(
+    space: AtomSpace, *, reader: str, keep_confidences: bool = False, keep_weights: bool = False
+) -> tuple[AtomClause, ...]:
     """Read the rules and hard formulas of a space as clauses; refuse by name what has no meaning for a labelling.
 
     Clauses that are equal up to the names of variables are kept once, or with ``keep_confidences`` once for each
-    confidence; clauses that always hold are left out. ``reader`` is the name that a refusal gives.
+    confidence and with ``keep_weights`` once for each ``@{weight: …}``; clauses that always hold are left out.
+    ``reader`` is the name that a refusal gives.
 
     >>> space = AtomSpace("0.9 :: c(X, Z) :- a(X, Y), b(Z, Y). hard !(a(X, Y) & p(X)).")
     >>> for clause in read_clauses(space, reader="RuleDecoder"):
@@ -176,7 +179,8 @@ def read_clauses(space: AtomSpace, *, reader: str, keep_confidences: bool = Fals
         for literals in _disjunctions(source):
             clause = read_disjunction(space, literals, source, reader=reader)
             if clause is not None:
-                key = (_canonical_form(clause), clause.confidence if keep_confidences else None)
+                weight = source.annotations.number("weight") if isinstance(source, Rule) and keep_weights else None
+                key = (_canonical_form(clause), clause.confidence if keep_confidences else None, weight)
                 clauses.setdefault(key, clause)
     return tuple(clauses.values())
 
@@ -269,8 +273,8 @@ def read_disjunction(
 ) -> AtomClause | None:
     """Read literals of which one must be true as a clause; None where that always holds.
 
-    ``counted`` are the units of a statement whose groundings are counted: an assignment is to all their variables, also
-    to those that the literals do not have, and the clause may be one that no labelling fulfils.
+    ``counted`` are the units of a statement whose groundings are counted: the variables are all of theirs, in their
+    order, and the clause may be one that no labelling fulfils.
     """
     atoms, equal, unequal, orders = _sort_literals(literals)
     if not atoms and counted is None:
@@ -282,13 +286,13 @@ def read_disjunction(
     if space.distinct and any(isinstance(term, Variable) for term in binding.values()):
         return None  # different variables, which are never one entity
     indexer = _TermIndexer(space, types, binding, source, reader)
+    every = [indexer.read_atom(unit) for unit in counted or () if not isinstance(unit, Comparison)]
     sides = merge_atoms(space, [(indexer.read_atom(unit), positive) for unit, positive in atoms])
     if sides is None:
         return None
     if sides == ((), ()) and counted is None:
         raise DataError(f"no entities can satisfy {source}")
     decided = [indexer.read_order(comparison) for comparison in orders]
-    every = [indexer.read_atom(unit) for unit in counted or () if not isinstance(unit, Comparison)]
     apart = indexer.read_apart(unequal, every or [*sides[0], *sides[1]])
     if apart is None or False in decided:
         return None

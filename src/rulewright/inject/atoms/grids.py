@@ -29,6 +29,9 @@ Equalities: TypeAlias = tuple[tuple[int, int], ...]
 TableKey: TypeAlias = tuple[str, frozenset[int]]
 """A predicate and the classes one of which its atoms must be of."""
 
+Side: TypeAlias = Literal["both", "head", "body", "likelier"]
+"""Which side of an implication a hinge teaches: see `teach_side`."""
+
 OBSERVED = CERTAIN / 2
 """Log-odds beyond this are those of observed atoms."""
 
@@ -171,7 +174,8 @@ class GridTerm:
       negated formula.
 
     A grounding that evidence alone makes false has no gradient and counts nothing. ``counted`` are the types of the
-    variables of the whole clause or formula, of which there may be more than the case has.
+    variables of the whole clause or formula, of which there may be more than the case has. ``side`` is what hinges
+    teach (`teach_side`).
     """
 
     kind: Literal["hinge", "clause", "formula"]
@@ -180,6 +184,7 @@ class GridTerm:
     counted: tuple[str, ...]
     weight: float = 1.0
     offset: float = 0.0
+    side: Side = "both"
 
     def evaluate(self, block: GridBlock) -> Tensor:
         """Return the value of every grounding of a block, [rows, *sizes]; 0 where the clause is not asked."""
@@ -207,7 +212,8 @@ class GridTerm:
         total = sum(log_body, torch.zeros((), dtype=(*body, *heads)[0].dtype, device=(*body, *heads)[0].device))
         if heads:
             log_head = log_any(heads)
-            implied = torch.relu(self.offset + total - log_head)
+            premise, conclusion = teach_side(self.side, total, log_head)
+            implied = torch.relu(self.offset + premise - conclusion)
             denied = log_head < -OBSERVED
             if not body or not bool(denied.any()):
                 return torch.where(denied, 0.0, implied)
@@ -215,12 +221,38 @@ class GridTerm:
         count: Tensor | float = 0.0
         for x, log_p in zip(body, log_body, strict=True):
             is_open = x.abs() < OBSERVED
-            hinge = torch.relu(self.offset + (total - log_p) - logsigmoid(-x))
+            premise, conclusion = teach_side(self.side, total - log_p, logsigmoid(-x))
+            hinge = torch.relu(self.offset + premise - conclusion)
             total_hinge = total_hinge + torch.where(is_open, hinge, 0.0)
             count = count + is_open
         assert isinstance(total_hinge, Tensor) and isinstance(count, Tensor)
         mean = total_hinge / count.clamp(min=1)
         return torch.where(denied, mean, implied) if heads else mean
+
+
+def teach_side(side: Side, premise: Tensor, conclusion: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of premise and conclusion, with a gradient where a hinge teaches them.
+
+    ``"head"`` raises conclusions only, ``"body"`` lowers premises only; ``"likelier"`` gives way to what the network is
+    surer of: it raises the conclusion where P(premise) ≥ 1 − P(conclusion), and lowers the premise elsewhere.
+    """
+    if side == "both":
+        return premise, conclusion
+    if side == "head":
+        return premise.detach(), conclusion
+    if side == "body":
+        return premise, conclusion.detach()
+    raises = premise.detach() >= log_not(conclusion.detach())
+    return torch.where(raises, premise.detach(), premise), torch.where(raises, conclusion, conclusion.detach())
+
+
+def log_not(log_p: Tensor) -> Tensor:
+    """Return ``log(1 − p)`` of ``log p``, however near p is to 0 or 1.
+
+    >>> log_not(torch.tensor([-1e-20, -2.0]))
+    tensor([-46.0517,  -0.1454])
+    """
+    return torch.where(log_p < -math.log(2), torch.log1p(-log_p.exp()), torch.log(-torch.expm1(log_p)))
 
 
 def _with_signs(case: ClauseCase) -> Iterator[tuple[ClauseAtom, int]]:

@@ -30,7 +30,7 @@ from rulewright.checks import (
 from rulewright.errors import DataError
 from rulewright.inject.atom_space import ENTITY, AtomSpace, Domains
 from rulewright.inject.atoms.clauses import AtomClause, ClauseSource, index_literals, is_pair_rule, read_clauses
-from rulewright.inject.atoms.grids import ClauseCase, GridSum, GridTerm, split_cases
+from rulewright.inject.atoms.grids import ClauseCase, GridSum, GridTerm, Side, split_cases
 from rulewright.inject.atoms.pair_hinges import PairHinges
 from rulewright.inject.inputs import (
     Evidence,
@@ -65,6 +65,8 @@ _PARAMETER_RULES: Mapping[str, ParameterRule] = {
     "form": OneOf("hinge", "published", "violation", "log"),
     "per": OneOf("grounding", "sample", None),
     "reduction": OneOf("mean", "sum", "none"),
+    "side": OneOf("both", "head", "body", "likelier"),
+    "weights": OneOf("one", "annotated"),
     "chunk": Whole(1, optional=True),
     "check_finite": Flag(),
 }
@@ -101,6 +103,13 @@ class ConsistencyLoss(nn.Module):
             what the form was published with: a sum of hinges, the mean of ``"violation"`` and ``"log"``.
         reduction: over the samples of a batch: ``"mean"``, ``"sum"``, or ``"none"`` for one value each.
         eta: the slack of one body atom; or a mapping from length l to ``-log η_l``.
+        side: what a hinge teaches, its value being the same: ``"both"``; ``"head"`` raises heads only, log P(body)
+            having no gradient; ``"body"`` lowers bodies only; ``"likelier"`` decides for each grounding: where
+            P(body) ≥ 1 − P(head) it raises the head, else it lowers the body. In a denial body and head are the others
+            and that this one does not hold.
+        weights: ``"annotated"`` multiplies the hinge of every rule with its ``@{weight: …}``, as ``fit_rules`` writes
+            it; a rule of weight 0 is left out, hard formulas weigh 1. In ``"violation"`` and ``"log"`` a rule then
+            weighs that and not its confidence.
         chunk: how many groundings are looked at at once. Memory grows with it and not with the number of rules.
         check_finite: refuse logits that are infinite; turn it off to save a pass over them.
         memory_limit: bytes, or a text such as ``"2GB"``, above which the contractions of ``"violation"`` are refused;
@@ -132,6 +141,8 @@ class ConsistencyLoss(nn.Module):
         per: Literal["grounding", "sample"] | None = None,
         reduction: Literal["mean", "sum", "none"] = "mean",
         eta: float | Mapping[int, float] = 0.05,
+        side: Side = "both",
+        weights: Literal["one", "annotated"] = "one",
         chunk: int | None = None,
         check_finite: bool = True,
         memory_limit: int | str | None = None,
@@ -142,7 +153,9 @@ class ConsistencyLoss(nn.Module):
             check_parameter("eta", slack, Real(0))
         if form == "published" and per is not None:
             raise DataError("the form 'published' is a mean over pairs already; leave per out, or use form='hinge'")
-        self.form, self.reduction, self.eta = form, reduction, eta
+        if side != "both" and form not in ("hinge", "published"):
+            raise DataError(f"side={side!r} is for hinges, form='hinge' or 'published'; the form {form!r} has no sides")
+        self.form, self.reduction, self.eta, self.side, self.weights = form, reduction, eta, side, weights
         self.per = per or ("grounding" if form in ("violation", "log") else "sample")
         self.chunk, self.check_finite = chunk, check_finite
         self.memory_limit = read_memory_limit(memory_limit)
@@ -172,8 +185,10 @@ class ConsistencyLoss(nn.Module):
                     f"ConsistencyLoss takes rules and hard formulas in the form {self.form!r}, and {why}; use "
                     f"form='violation' or 'log', or a LogicLayer, for: {statement}"
                 )
-        clauses = read_clauses(self.space, reader="ConsistencyLoss", keep_confidences=True)
-        self.clauses = tuple(clause for clause in clauses if clause.confidence > 0)  # others ask for nothing
+        annotated = self.weights == "annotated"
+        clauses = read_clauses(self.space, reader="ConsistencyLoss", keep_confidences=True, keep_weights=annotated)
+        # Others ask for nothing.
+        self.clauses = tuple(c for c in clauses if c.confidence > 0 and self._factor(c.source) > 0)
         relations = self.space.relations or ()
         rules = [clause for clause in self.clauses if is_pair_rule(clause, relations)]
         others = [clause for clause in self.clauses if not is_pair_rule(clause, relations)]
@@ -184,8 +199,27 @@ class ConsistencyLoss(nn.Module):
             )
         self._grids = GridSum(self._make_hinge_terms(others))
         if rules:
-            largest, mean = self.form == "published", self.per == "grounding"
-            self._hinges = PairHinges(rules, relations, self._slack, largest=largest, mean=mean)
+            largest = self.form == "published"
+            mean = largest or self.per == "grounding"
+            factors = [self._factor(rule.source) for rule in rules]
+            self._hinges = PairHinges(
+                rules,
+                relations,
+                self._slack,
+                weights=factors,
+                largest=largest,
+                mean=mean,
+                side=self.side,
+            )
+
+    def _factor(self, statement: Statement) -> float:
+        """Return what the hinge of a statement is multiplied by."""
+        if self.weights == "one" or not isinstance(statement, Rule):
+            return 1.0
+        factor = _read_weight(statement)
+        if factor < 0:
+            raise DataError(f"the form {self.form!r} takes no negative weights, as there is in: {statement}")
+        return factor
 
     def _slack(self, length: int) -> float:
         if not isinstance(self.eta, Mapping):
@@ -202,7 +236,9 @@ class ConsistencyLoss(nn.Module):
             offset = math.log(clause.confidence) - self._slack(length)
             for case in split_cases(self.space, literals, clause.types, apart=clause.apart, orders=clause.orders):
                 bound = case.drop_bound()
-                terms.append(GridTerm("hinge", bound.types, (bound,), clause.types, offset=offset))
+                factor = self._factor(clause.source)
+                term = GridTerm("hinge", bound.types, (bound,), clause.types, factor, offset, self.side)
+                terms.append(term)
         return terms
 
     def _make_log_terms(self) -> list[GridTerm]:
@@ -210,7 +246,7 @@ class ConsistencyLoss(nn.Module):
         for statement_index, formula in self.space.stated:
             statement = self.space.rules.statements[statement_index]
             assert isinstance(statement, Rule | WeightedFormula)
-            weight = weigh_statement(statement)
+            weight = weigh_statement(statement, self.weights)
             if weight < 0:
                 raise DataError(
                     "the form 'log' takes no negative weights; negate the formula, or use form='violation', for: "
@@ -312,7 +348,7 @@ class ConsistencyLoss(nn.Module):
         for formula, nodes in zip(planner.grounding.formulas, plan.violations, strict=True):
             if nodes:  # else it is a tautology
                 false = sum(coefficient * found[node] for coefficient, node in nodes)
-                weight = weigh_statement(planner.grounding.rules.statements[formula.statement_index])
+                weight = weigh_statement(planner.grounding.rules.statements[formula.statement_index], self.weights)
                 values = values + false * self._scale(weight, tuple(formula.types.values()), inputs)
         return values, inputs.batch
 
@@ -391,17 +427,28 @@ class ConsistencyLoss(nn.Module):
         return f"{len(self.space.rules)} rules, {relations}form={self.form!r}, per={self.per!r}{slack}"
 
 
-def weigh_statement(statement: Statement) -> float:
-    """Return what a statement weighs in the forms ``"violation"`` and ``"log"``: a rule its confidence.
+def weigh_statement(statement: Statement, weights: Literal["one", "annotated"] = "one") -> float:
+    """Return what a statement weighs in the forms ``"violation"`` and ``"log"``: a rule its confidence or annotation.
 
     >>> from rulewright.logic import parse_rules
     >>> [weigh_statement(s) for s in parse_rules("0.9 :: p(X) :- q(X). 2.5 p(X) => q(X). hard p(X). learn q(X).")]
     [0.9, 2.5, 1.0, 1.0]
     """
     if isinstance(statement, Rule):
-        return statement.confidence
+        return statement.confidence if weights == "one" else _read_weight(statement)
     assert isinstance(statement, WeightedFormula)
     return 1.0 if statement.weight is None else float(statement.weight)
+
+
+def _read_weight(rule: Rule) -> float:
+    """Return the weight that is written into a rule."""
+    weight = rule.annotations.number("weight")
+    if weight is None:
+        raise DataError(
+            f"weights='annotated' needs the weight of every rule, @{{weight: …}}, and there is none in: {rule}; "
+            "RuleSet.with_weights writes it, or take weights='one'"
+        )
+    return weight
 
 
 def _type_variables(space: AtomSpace, formula: Formula) -> dict[Variable, str]:
