@@ -117,6 +117,8 @@ def _run_one(
     if changed:
         figures["changed_settings"] = changed
     settings = [f"--set {shlex.quote(change)}" for change in changes]
+    figures["settings"] = dict(experiment.settings)
+    figures["version"] = _describe_version()
     figures |= {  # the command gives the same figures anywhere: where files are kept is not part of it
         "command": " ".join(["rulewright run", experiment.name, f"--seed {seed}", f"--threads {threads}", *settings]),
         "machine": f"{platform.system()} {platform.machine()}, {threads} threads, Python {platform.python_version()}",
@@ -132,6 +134,28 @@ def _run_one(
         columns = figures.get("columns", ("f1", "ign_f1_docred", "logic", "precision", "recall"))
         rows = [(label, *map(_format_percent, map(row.get, columns))) for label, row in figures["rows"].items()]
         print_table(("", *columns), rows)
+
+
+def _describe_version() -> str:
+    """Return the version and, where the package runs from a checkout, its commit; ``+`` where files were changed."""
+    import subprocess
+
+    from rulewright import __version__
+
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return __version__
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+    return f"{__version__} ({found.stdout.strip()})"
 
 
 def _write_report(family: str | None, results: str, pages: str | None, json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +12,53 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rulewright.errors import DataError, unknown_name
-from rulewright.io.docred import Document, Mention
+from rulewright.io.docred import Document, Entity, Mention
 
 NO_ENTITY = 0
 UNKNOWN_TYPE = 1
 FIRST_TYPE = 2
 SENTENCE_ENDS = frozenset(".!?")
+
+
+NEAR = 100
+"""Mentions that are no more characters apart are taken to stand in one sentence, where there is no text."""
+
+
+def write_names_as_text(document: Document) -> Document:
+    """Return a document without text as one whose text is the names of its mentions, in their order.
+
+    A comma parts two mentions, a full stop those that are more than `NEAR` characters apart. What a network learns from
+    it is how names, types and facts go together. A document that has a text is returned as it is.
+
+    >>> town = Entity((Mention("Bonn", "LOC", characters=(40, 44)), Mention("Bonn", "LOC", characters=(300, 304))))
+    >>> land = Entity((Mention("West Germany", "LOC", characters=(4, 16)),))
+    >>> written = write_names_as_text(Document("A", (), (town, land)))
+    >>> " ".join(written.sentences[0]), written.entities[0].mentions[1].start
+    ('West Germany , Bonn . Bonn', 5)
+    """
+    if document.sentences:
+        return document
+    mentions = [
+        (mention.characters or (0, 0), entity_index, position)
+        for entity_index, entity in enumerate(document.entities)
+        for position, mention in enumerate(entity.mentions)
+    ]
+    words: list[str] = []
+    placed: dict[tuple[int, int], Mention] = {}
+    last_end = 0
+    for (start, end), entity_index, position in sorted(mentions):
+        mention = document.entities[entity_index].mentions[position]
+        if words:
+            words.append("." if start - last_end > NEAR else ",")
+        name = mention.name.split() or [mention.type]
+        placed[entity_index, position] = replace(mention, sentence=0, start=len(words), end=len(words) + len(name))
+        words += name
+        last_end = end
+    entities = tuple(
+        Entity(tuple(placed[entity_index, position] for position in range(len(entity.mentions))))
+        for entity_index, entity in enumerate(document.entities)
+    )
+    return replace(document, sentences=(tuple(words),), entities=entities)
 
 
 class Tokenizer(Protocol):
@@ -57,6 +98,7 @@ class DocumentFeatures:
     mention_sentence: Tensor  # [M]
     entity_type: Tensor  # [n]
     entity_word: Tensor  # [n], the word at which the entity is first mentioned
+    entity_names: tuple[tuple[str, ...], ...]  # of each entity, each name once
     facts: Tensor  # [F, 3] head, tail, relation
     relations: int
 
@@ -105,7 +147,10 @@ class Featurizer:
     def _make_features(self, document: Document) -> DocumentFeatures:
         words = [word for sentence in document.sentences for word in sentence]
         if not words:
-            raise DataError(f"{document.title!r} has no text; a network reads tokens, which its file must give")
+            raise DataError(
+                f"{document.title!r} has no text; a network reads tokens, which its file must give, or the names of "
+                "entities, which write_names_as_text makes a text of"
+            )
         spans = [_word_spans(document, entity) for entity in range(len(document.entities))]
         pieces, start_of, end_of = self._lay_out_pieces(words, spans)
         sentence_of = _sentence_indices(document)
@@ -123,6 +168,9 @@ class Featurizer:
             mention_sentence=_integers(sentence_of[start] for start, _, _ in mentions),
             entity_type=_integers(types),
             entity_word=_integers(min(start for start, _ in entity_spans) for entity_spans in spans),
+            entity_names=tuple(
+                tuple(dict.fromkeys(mention.name for mention in entity.mentions)) for entity in document.entities
+            ),
             facts=self._read_facts(document),
             relations=len(self.relations),
         )

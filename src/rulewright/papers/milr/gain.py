@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from rulewright.papers.documents import DocumentBatch, Featurizer
 from rulewright.papers.encoders import Encoder, EntityTags
+from rulewright.papers.frozen import EntityReader, FrozenEncoder
 from rulewright.papers.milr.networks import (
     RARE,
     Backbone,
@@ -82,7 +85,8 @@ class Gain(Backbone):
     The graph has a node for each mention and one for the document; edges join mentions of one entity, mentions of
     different entities in one sentence, and every mention with the document. A mention is the concatenation of its
     states over all layers, an entity e the mean of its mentions, and with p from `PathAttention`
-    ``P(r|h, t) = σ(W_b relu(W_a [e_h; e_t; |e_h − e_t|; e_h ⊙ e_t; m_doc; p_ht]))``.
+    ``P(r|h, t) = σ(W_b relu(W_a [e_h; e_t; |e_h − e_t|; e_h ⊙ e_t; m_doc; p_ht]))``. Over a `FrozenEncoder` e goes
+    through an `EntityReader` first, which knows ``words`` of names.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Gain(Backbone):
         size: int = 256,
         layers: int = 2,
         path_size: int = 128,
+        words: Sequence[str] = (),
         dropout: float = 0.2,
     ) -> None:
         super().__init__(encoder, featurizer)
@@ -101,6 +106,10 @@ class Gain(Backbone):
         self.normalize = nn.LayerNorm(size)  # brings the states of every encoder to one scale; the paper has none
         self.layers = nn.ModuleList(RelationalConvolution(size, dropout=dropout) for _ in range(layers))
         entity_size = size * (1 + layers)
+        self.reader = None
+        if isinstance(encoder, FrozenEncoder):
+            types = len(featurizer.entity_types)
+            self.reader = EntityReader(encoder, entity_size, entity_size, types=types, words=words, dropout=dropout)
         self.paths = PathAttention(entity_size, size=path_size)
         self.dropout = nn.Dropout(dropout)
         # W_a in parts: what depends on one entity or the document is not computed again for each pair
@@ -128,6 +137,8 @@ class Gain(Backbone):
             nodes.append(layer(nodes[-1], edges))
         mentions, document = torch.cat(nodes, 1).split([len(batch.mention_entity), len(batch.documents)])  # type: ignore[no-untyped-call]
         entities = entity_means(mentions, batch)
+        if self.reader is not None:
+            entities = self.reader(entities, batch)
         path = self.paths(entities, entity_edges(batch), batch)
         first, second = entities.index_select(0, batch.head), entities.index_select(0, batch.tail)
         hidden = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from rulewright.errors import DataError
 from rulewright.io.docred import Document
 from rulewright.papers.documents import DocumentBatch, DocumentFeatures, Featurizer
 from rulewright.papers.encoders import Encoder
+from rulewright.papers.frozen import EntityReader, FrozenEncoder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,16 +266,30 @@ class Atlop(Backbone):
     """``z_h = tanh(W_h e_h + V_h c)``, ``z_t = tanh(W_t e_t + V_t c)`` and a grouped bilinear score of both.
 
     e is the logsumexp over the markers of an entity's mentions and c the context that both entities attend to. The
-    first output is the threshold class TH: a relation holds where ``F_r > F_TH``.
+    first output is the threshold class TH: a relation holds where ``F_r > F_TH``. Over a `FrozenEncoder` e goes through
+    an `EntityReader` first, which knows ``words`` of names.
     """
 
-    def __init__(self, encoder: Encoder, featurizer: Featurizer, *, size: int | None = None, block: int = 64) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        featurizer: Featurizer,
+        *,
+        size: int | None = None,
+        block: int = 64,
+        words: Sequence[str] = (),
+        dropout: float = 0.3,
+    ) -> None:
         super().__init__(encoder, featurizer)
         if not encoder.has_attention:
             raise DataError("ATLOP pools by attention, which an LSTM has not; choose a transformer as encoder")
         hidden, size = encoder.hidden_size, size or encoder.hidden_size
-        self.head_entity = nn.Linear(hidden, size)
-        self.tail_entity = nn.Linear(hidden, size)
+        self.reader, entity_size = None, hidden
+        if isinstance(encoder, FrozenEncoder):
+            types, entity_size = len(featurizer.entity_types), size
+            self.reader = EntityReader(encoder, hidden, size, types=types, words=words, dropout=dropout)
+        self.head_entity = nn.Linear(entity_size, size)
+        self.tail_entity = nn.Linear(entity_size, size)
         self.head_context = nn.Linear(hidden, size, bias=False)
         self.tail_context = nn.Linear(hidden, size, bias=False)
         self.scores = GroupedBilinear(size, 1 + len(featurizer.relations), block=block)
@@ -283,9 +298,15 @@ class Atlop(Backbone):
 
     def forward(self, batch: DocumentBatch) -> PairLogits:
         """Score all ordered pairs of different entities in a batch."""
-        encoded = self.encoder(batch, with_attention=True)
-        entities = entity_logsumexp(mention_starts(encoded.states, batch).float(), batch)
-        context = localized_context(encoded.states, encoded.attention, batch)
+        if isinstance(self.encoder, FrozenEncoder):
+            assert self.reader is not None
+            states = self.encoder(batch).states
+            entities = self.reader(entity_logsumexp(mention_starts(states, batch), batch), batch)
+            context = self.encoder.contexts(batch, localized_context)
+        else:
+            encoded = self.encoder(batch, with_attention=True)
+            entities = entity_logsumexp(mention_starts(encoded.states, batch).float(), batch)
+            context = localized_context(encoded.states, encoded.attention, batch)
         # the context of (i, j) is that of (j, i): its two projections are computed once for both
         head = self.head_entity(entities).index_select(0, batch.head) + self.head_context(context).repeat(2, 1)
         tail = self.tail_entity(entities).index_select(0, batch.tail) + self.tail_context(context).repeat(2, 1)

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from rulewright.checks import OneOf, ParameterRule, Real, Whole
+from rulewright.checks import SHARE, OneOf, ParameterRule, Real, Whole
 from rulewright.errors import DataError, unknown_name
 from rulewright.io.docred import Document
 from rulewright.papers.documents import DocumentFeatures, Featurizer, collate, split_passes
 from rulewright.papers.encoders import MINILM, Encoder, PretrainedEncoder, WordEncoder, WordTokenizer
+from rulewright.papers.frozen import FrozenEncoder, frequent_words
 from rulewright.papers.milr.gain import Gain
 from rulewright.papers.milr.networks import Atlop, Backbone, PairLogits, Recurrent
 from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingResult, TrainingSettings
@@ -45,13 +46,14 @@ class ExtractorSettings(TrainingSettings):
     ``encoder_rate`` is for pretrained weights, ``rate`` for all others. A step takes ``batch_size`` documents; it adds
     up the gradients of several passes where they have more than ``pieces_at_once`` pieces, which bounds memory and is
     faster on a processor, whose cache then holds the attention. ``extra_weight`` is λ in ``L = L_cls + λ·L_extra``; the
-    extra loss sees the margins F − F_TH or the raw logits. ``precision="auto"`` computes in bfloat16 on processors that
-    have instructions for it.
+    extra loss sees the margins F − F_TH or the raw logits, and λ rises from 0 over the share ``extra_warmup`` of all
+    steps. ``precision="auto"`` computes in bfloat16 on processors that have instructions for it.
     """
 
     pieces_at_once: int = 1024
     encoder_rate: float = 1e-4
     extra_weight: float = 1e-3
+    extra_warmup: float = 0.0
     extra_input: Literal["margins", "logits"] = "margins"
     precision: Precision = "auto"
 
@@ -60,6 +62,7 @@ class ExtractorSettings(TrainingSettings):
         "pieces_at_once": Whole(1),
         "encoder_rate": Real(0),
         "extra_weight": Real(0),
+        "extra_warmup": SHARE,
         "extra_input": OneOf("margins", "logits"),
         "precision": OneOf("auto", "bfloat16", "float32"),
     }
@@ -107,7 +110,8 @@ def train_extractor(
                     alone = [extra(dense[row : row + 1], mask[row : row + 1]) for row in range(len(part))]
                     wrong = [part[row] for row, value in enumerate(alone) if not torch.isfinite(value)]
                     raise _not_finite("extra", position, wrong or part)
-                loss = loss + settings.extra_weight * parts["extra"]
+                risen = 1.0 if settings.extra_warmup == 0 else min(1.0, position.share / settings.extra_warmup)
+                loss = loss + settings.extra_weight * risen * parts["extra"]
             yield loss, parts
 
     titles = "\0".join(document.title for document in features).encode()
@@ -157,6 +161,9 @@ def _name_documents(documents: Sequence[DocumentFeatures]) -> str:
 
 
 WORDS = "words"
+SMALL_SIZE, SMALL_BLOCK = 384, 1
+"""ATLOP's vectors of a pair over a frozen encoder."""
+
 NETWORKS = ("lstm", "bilstm", "gain", "atlop")
 
 
@@ -167,13 +174,17 @@ def build_model(
     relations: Sequence[str] | None = None,
     encoder: str | os.PathLike[str] | None = None,
     freeze_layers: int = 0,
+    frozen: bool = False,
+    states: str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> Backbone:
     """Make an untrained network by name (lstm, bilstm, gain, atlop) for documents like these.
 
     The training documents give the entity types, the words that an encoder without pretraining knows and, unless
     given, the relations. ``encoder`` is ``"words"`` (the only one of lstm and bilstm), ``"minilm"`` (the default of
-    gain and atlop), or the folder or name of a Hugging Face model. The seed decides the new weights.
+    gain and atlop), or the folder or name of a Hugging Face model. ``frozen`` leaves that model as it is, so that it
+    encodes each document once (`FrozenEncoder`), keeping its states in the folder ``states`` if one is given; what is
+    trained is then a small network over them, which also sees names and types. The seed decides the new weights.
     """
     if network not in NETWORKS:
         raise unknown_name("network", network, NETWORKS)
@@ -183,8 +194,9 @@ def build_model(
         raise DataError(
             f"{network} reads words without pretraining; its encoder must be {WORDS!r}, got {os.fspath(source)!r}"
         )
-    if source == WORDS and freeze_layers:
-        raise DataError(f"freeze_layers keeps pretrained layers, but the encoder {WORDS!r} has none")
+    if source == WORDS and (freeze_layers or frozen):
+        option = "freeze_layers" if freeze_layers else "frozen"
+        raise DataError(f"{option} keeps pretrained layers, but the encoder {WORDS!r} has none")
     types = sorted({entity.type for document in documents for entity in document.entities})
     if relations is None:
         relations = sorted({fact.relation for document in documents for fact in document.facts})
@@ -195,11 +207,17 @@ def build_model(
             tokenizer = WordTokenizer.from_documents(documents)
             read = WordEncoder(tokenizer, entity_types=len(types), bidirectional=network != "lstm")
         else:
-            read = PretrainedEncoder.load(source, freeze_layers=freeze_layers)
+            pretrained = PretrainedEncoder.load(source, freeze_layers=freeze_layers)
+            read = FrozenEncoder(pretrained, folder=states) if frozen else pretrained
         featurizer = Featurizer(read.tokenizer, relations=relations, entity_types=types)
         if recurrent:
             return Recurrent(read, featurizer)
-        return Gain(read, featurizer) if network == "gain" else Atlop(read, featurizer)
+        words = frequent_words(documents) if frozen else ()
+        if network == "gain":
+            return Gain(read, featurizer, words=words)
+        if frozen:
+            return Atlop(read, featurizer, size=SMALL_SIZE, block=SMALL_BLOCK, words=words)
+        return Atlop(read, featurizer)
 
 
 def default_settings(network: str) -> ExtractorSettings:

@@ -1,0 +1,263 @@
+"""The page of rules beside calibrated networks: tables; plots of reliability, F1 against Logic, weight against gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from rulewright.evaluate.bootstrap import PairedDifference, paired_bootstrap
+from rulewright.papers.report_page import (
+    ABSENT,
+    NOTHING,
+    PageContent,
+    Run,
+    Runs,
+    code_block,
+    list_runs,
+    markdown_table,
+    mean_and_sd,
+    new_figure,
+    save_figure,
+    title_of,
+)
+
+TITLE = "Rules that pay"
+ROWS = {
+    "network": "network alone",
+    "threshold": "one threshold",
+    "calibrated": "calibrated",
+    "loss": "+ loss",
+    "hard": "+ hard decoder",
+    "hard and soft": "+ hard and soft decoder",
+    "soft": "+ soft decoder",
+    "layer": "+ layer",
+    "all": "+ loss, and the use chosen",
+    "chosen": "the use chosen on documents held out",
+}
+COLOURS = ("#1f4e79", "#e0a030", "#4c8fbd", "#8c8c8c", "#7a3b69", "#3b7a57", "#b04a3a")
+MARKS = {"calibrated": "o", "hard": "s", "soft": "^", "hard and soft": "P", "layer": "D", "loss": "v"}
+
+
+def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
+    """Write the tables and draw the plots of ``rules_that_pay.md``."""
+    pictures = [
+        picture
+        for picture in (draw_reliability(runs, pages), draw_scores(runs, pages), draw_rules(runs, pages))
+        if picture is not None
+    ]
+    images = {picture.stem.removeprefix("rules_that_pay_"): picture.name for picture in pictures}
+
+    def image(name: str, caption: str) -> list[str]:
+        return [f"![{caption}]({images[name]})"] if name in images else []
+
+    blocks = {
+        "runs": list_runs(runs, "rules_that_pay"),
+        "main": "\n\n".join(
+            [*map(_main_table, runs.items()), *image("scores", "F1 against Logic")] if runs else [ABSENT]
+        ),
+        "calibration": "\n\n".join([calibration_table(runs), *image("reliability", "Reliability before and after")]),
+        "ceiling": ceiling_table(runs),
+        "rules": "\n\n".join([*image("rules", "Cost against gain of each rule"), list_rules(runs)]),
+        "rounds": rounds_table(runs),
+    }
+    return PageContent(TITLE, blocks, pictures)
+
+
+def compare(runs: Sequence[Run], name: str, other: str = "calibrated") -> PairedDifference | None:
+    """Compare the F1 of two rows by a paired bootstrap over documents, whose counts of all seeds add up."""
+    if any(name not in run["rows"] or other not in run["rows"] for run in runs):
+        return None
+
+    def pool(row: str) -> Any:
+        return np.sum([np.asarray(run["rows"][row]["counts"], dtype=float) for run in runs], axis=0)
+
+    def f1(sums: Any) -> Mapping[str, Any]:
+        return {"f1": 2 * sums[:, 0] / np.maximum(1, sums[:, 1] + sums[:, 2])}
+
+    return paired_bootstrap(pool(name), pool(other), f1)["f1"]
+
+
+def _main_table(item: tuple[str, Sequence[Run]]) -> str:
+    name, runs = item
+    lines = []
+    for row, spoken in ROWS.items():
+        found = [run["rows"][row] for run in runs if row in run["rows"]]
+        if not found:
+            continue
+        figures = [
+            mean_and_sd(part.get(key) for part in found) for key in ("f1", "ign_f1_docred", "logic", "logic_mined")
+        ]
+        difference = None if row == "calibrated" else compare(runs, row)
+        told = NOTHING if difference is None else _describe(difference)
+        lines.append((spoken, *figures, told, _describe_choice(found)))
+    documents = ", ".join(f"{count:,} {part}" for part, count in runs[0]["documents"].items() if count)
+    columns = ("", "F1", "Ign F1", "Logic", "mined rules kept", "F1 against calibrated", "chosen")
+    seeds = ", ".join(str(run["seed"]) for run in runs)
+    return "\n\n".join(
+        [f"### {title_of(name)}", f"Documents: {documents}; seeds {seeds}.", markdown_table(columns, lines)]
+    )
+
+
+def _describe(difference: PairedDifference) -> str:
+    p = "p < 0.001" if difference.p_value < 0.001 else f"p {difference.p_value:.3f}"
+    low, high = 100 * difference.low, 100 * difference.high
+    return f"{100 * difference.difference:+.2f} [{low:+.2f}, {high:+.2f}], {p}"
+
+
+def _describe_choice(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write what was chosen for each seed, once where they agree."""
+    told = []
+    for row in rows:
+        chosen = row.get("chosen", {})
+        told.append(", ".join(f"{key} {value}" for key, value in chosen.items()))
+    return "; ".join(dict.fromkeys(text for text in told if text)) or NOTHING
+
+
+def calibration_table(runs: Runs) -> str:
+    """Write the expected calibration error on test documents, of all labels and of those from a tenth on."""
+    lines = [
+        (
+            title_of(name),
+            *(
+                mean_and_sd((run["calibration"]["error"][when] for run in seeds), digits=3)
+                for when in ("before", "after")
+            ),
+            *(
+                mean_and_sd(_error_from(run["calibration"]["bins"][when]) for run in seeds)
+                for when in ("before", "after")
+            ),
+        )
+        for name, seeds in runs.items()
+    ]
+    columns = ("", "before", "after", "from .1 on: before", "after")
+    return markdown_table(columns, lines)
+
+
+def _error_from(bins: Mapping[str, Sequence[float]], first: int = 1) -> float | None:
+    """Return the mean distance of predicted and observed shares in all bins but the lowest."""
+    rows = [
+        (count, abs(predicted - observed))
+        for count, predicted, observed in zip(
+            bins["candidates"][first:], bins["predicted"][first:], bins["observed"][first:], strict=True
+        )
+        if count
+    ]
+    total = sum(count for count, _ in rows)
+    return sum(count * gap for count, gap in rows) / total if total else None
+
+
+def ceiling_table(runs: Runs) -> str:
+    """Write what choices made on the test documents themselves would reach."""
+    lines = []
+    for name, seeds in runs.items():
+        alone = mean_and_sd(run["rows"]["calibrated"]["f1"] for run in seeds)
+        best = mean_and_sd(run["rows"]["chosen"]["f1"] for run in seeds)
+        reached = [mean_and_sd(run["ceiling"][part] for run in seeds) for part in ("thresholds", "rules")]
+        lines.append((title_of(name), alone, best, *reached))
+    return markdown_table(("", "calibrated", "chosen", "thresholds chosen on test", "rules fitted on test"), lines)
+
+
+def list_rules(runs: Runs, count: int = 12) -> str:
+    """Write the rules that gained most in the first run of each experiment."""
+    parts = []
+    for name, seeds in runs.items():
+        rows = [row for row in seeds[0]["fitted"] if row["weight"]][:count]
+        lines = [
+            f"{row['gain']:+7.2f}  λ {row['weight']:<5.3g}  {row['confidence']:.2f} → "
+            f"{row['held']}/{row['fired']}  {row['rule'].split(' :: ')[-1]}"
+            for row in rows
+            if row["confidence"] is not None
+        ]
+        parts.append(f"**{title_of(name)}**, seed {seeds[0]['seed']}\n\n" + code_block(lines or ["no rule helps"]))
+    return "\n\n".join(parts) or ABSENT
+
+
+def rounds_table(runs: Runs) -> str:
+    """Write the rounds of mining, where there are some."""
+    lines = [
+        (
+            f"{title_of(name)}, seed {run['seed']}",
+            str(row["round"]),
+            f"{row['predicted_facts']:,}",
+            f"{row['candidates']:,}",
+            f"{row['kept']:,}",
+            f"{row['gain']:+.4f} ± {row['gain_error']:.4f}",
+        )
+        for name, seeds in runs.items()
+        for run in seeds
+        for row in run["mining_rounds"]
+    ]
+    return markdown_table(("", "round", "predicted facts", "candidates", "kept", "log-likelihood of a document"), lines)
+
+
+def draw_reliability(runs: Runs, pages: Path) -> Path | None:
+    """Plot predicted against observed shares on test documents, before and after calibration."""
+    if not runs:
+        return None
+    figure = new_figure(3.4 * len(runs), 3.2)
+    axes = figure.subplots(1, len(runs), squeeze=False)[0]
+    for axis, (name, seeds) in zip(axes, runs.items(), strict=True):
+        axis.plot([0, 1], [0, 1], color="#cccccc")
+        for when, colour in (("before", "#e0a030"), ("after", "#1f4e79")):
+            for run in seeds:
+                bins = run["calibration"]["bins"][when]
+                points = [
+                    (predicted, observed)
+                    for predicted, observed, many in zip(
+                        bins["predicted"], bins["observed"], bins["candidates"], strict=True
+                    )
+                    if many
+                ]
+                axis.plot(*zip(*points, strict=True), marker=".", color=colour, alpha=0.7)
+        axis.set_title(title_of(name), fontsize=8)
+        axis.set_xlabel("probability")
+        axis.plot([], [], color="#e0a030", label="network")
+        axis.plot([], [], color="#1f4e79", label="calibrated")
+        axis.legend(fontsize=7)
+    axes[0].set_ylabel("share that are facts")
+    return save_figure(figure, pages / "rules_that_pay_reliability.png")
+
+
+def draw_scores(runs: Runs, pages: Path) -> Path | None:
+    """Plot F1 against Logic for every use, where there are gold rules."""
+    shown = {name: seeds for name, seeds in runs.items() if seeds[0]["rows"]["calibrated"].get("logic") is not None}
+    if not shown:
+        return None
+    figure = new_figure(6.4, 4.2)
+    axis = figure.subplots()
+    for colour, (name, seeds) in zip(COLOURS, shown.items(), strict=False):
+        for row, mark in MARKS.items():
+            found = [run["rows"][row] for run in seeds if row in run["rows"]]
+            if found:
+                x, y = (100 * mean(part[key] for part in found) for key in ("logic", "f1"))
+                axis.scatter([x], [y], marker=mark, color=colour, s=40)
+        axis.scatter([], [], color=colour, label=title_of(name))
+    for row, mark in MARKS.items():
+        axis.scatter([], [], marker=mark, color="#555555", label=ROWS[row])
+    axis.set_xlabel("Logic: how often gold rules hold, %")
+    axis.set_ylabel("F1, %")
+    axis.legend(fontsize=7)
+    return save_figure(figure, pages / "rules_that_pay_scores.png")
+
+
+def draw_rules(runs: Runs, pages: Path) -> Path | None:
+    """Plot the weight of each rule against what it gains, beside what its confidence said."""
+    rules = {name: [row for row in seeds[0]["fitted"] if row["weight"]] for name, seeds in runs.items()}
+    rules = {name: rows for name, rows in rules.items() if rows}
+    if not rules:
+        return None
+    figure = new_figure(6.4, 3.6)
+    axis = figure.subplots()
+    for colour, (name, rows) in zip(COLOURS, rules.items(), strict=False):
+        axis.scatter(
+            [row["weight"] for row in rows], [row["gain"] for row in rows], s=14, color=colour, label=title_of(name)
+        )
+    axis.axhline(0, color="#cccccc")
+    axis.set_xlabel("weight λ of a rule")
+    axis.set_ylabel("gain, log-likelihood of gold, out of fold")
+    axis.legend(fontsize=7)
+    return save_figure(figure, pages / "rules_that_pay_rules.png")
