@@ -95,6 +95,14 @@ class StepPosition(NamedTuple):
         """
         return max(min(1.0, self.done / max(1, self.total - 1)), self.spent)
 
+    def ramp(self, warmup: float) -> float:
+        """What a part of the loss counts for that is raised over the first ``warmup`` of the way: from 0 to 1.
+
+        >>> [StepPosition(0, step, 5, 1).ramp(0.5) for step in range(5)], StepPosition(0, 0, 5, 1).ramp(0)
+        ([0.0, 0.5, 1.0, 1.0, 1.0], 1.0)
+        """
+        return min(1.0, self.share / warmup) if warmup else 1.0
+
     @property
     def total(self) -> int:
         """The number of steps in all epochs."""
