@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rulewright.inject import RuleDecoder as RuleDecoder
     from rulewright.inject import RuleFit as RuleFit
     from rulewright.inject import calibrate as calibrate
+    from rulewright.inject import distillation_loss as distillation_loss
     from rulewright.inject import fit_rules as fit_rules
     from rulewright.io import read_facts as read_facts
     from rulewright.io import read_rules as read_rules
@@ -66,7 +67,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "errors": "RulewrightError",
         "evaluate": "evaluate explain_counts",
         "evaluate.ranking": "evaluate_ranking",
-        "inject": "ConsistencyLoss Decoded LabelCalibration LogicLayer RuleDecoder RuleFit calibrate fit_rules",
+        "inject": "ConsistencyLoss Decoded LabelCalibration LogicLayer RuleDecoder RuleFit calibrate distillation_loss "
+        "fit_rules",
         "io": "read_facts read_rules write_facts write_rules",
         "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner explain_classifier",
         "logic": "Rule RuleSet parse_formula parse_rule parse_rules",

@@ -5,6 +5,7 @@
 - `calibration`: how probable labels are, and from which probability on they are taken: `calibrate`.
 - `layer/`: formulas as a layer of a network: `LogicLayer`.
 - `atoms/`: rules over labels of atoms: `ConsistencyLoss`, `RuleDecoder`, reports.
+- `distill`: a network learns what a layer or a decoder makes of its predictions: `distillation_loss`.
 - `rule_messages`: what rules say of a network's predictions, and how often they are right there; `rule_likelihood`: the
   weights that make gold labels most likely; `rule_fit`: `fit_rules`, which rules are worth their weight.
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rulewright.inject.atoms.reports import error_types as error_types
     from rulewright.inject.calibration import LabelCalibration as LabelCalibration
     from rulewright.inject.calibration import calibrate as calibrate
+    from rulewright.inject.distill import distillation_loss as distillation_loss
     from rulewright.inject.layer.effects import BatchExplanation as BatchExplanation
     from rulewright.inject.layer.influence import MessageExplanation as MessageExplanation
     from rulewright.inject.layer.layer import LogicLayer as LogicLayer
@@ -39,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "calibration": "LabelCalibration calibrate",
+        "distill": "distillation_loss",
         "layer.effects": "BatchExplanation",
         "layer.influence": "MessageExplanation",
         "layer.layer": "LogicLayer",

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from rulewright.checks import Progress
 from rulewright.errors import DataError
-from rulewright.inject import ConsistencyLoss
+from rulewright.inject import ConsistencyLoss, distillation_loss
 from rulewright.learn.markov.domains import draw_fact, draw_sample, fill_sample
 from rulewright.learn.markov.facts import Members
 from rulewright.learn.markov.network import GraphEncoder, MarkovNetwork, fact_edges, keep_open
@@ -144,17 +144,11 @@ def _distillation_loss(network: MarkovNetwork, members: Members, potentials: Map
     limit, evidence = network.parameters.limit, network.evidence(members)
     with torch.no_grad():
         target = network.infer(members, network.trust(potentials))
-    losses = []
-    for name, logits in keep_open(potentials, evidence).items():
-        observation = evidence.get(name)
-        if name not in network.facts.used:
-            continue
-        wanted = target[name].clamp(-limit, limit)
-        if not isinstance(observation, tuple):
-            losses.append(mse_loss(logits, wanted))
-        elif not bool(observation[1].all()):
-            losses.append(mse_loss(logits[~observation[1]], wanted[~observation[1]]))
-    return torch.stack(losses).mean() if losses else torch.zeros(())
+    taught = {n: given for n, given in keep_open(potentials, evidence).items() if n in network.facts.used}
+    wanted = {name: target[name].clamp(-limit, limit) for name in taught}
+    observed = {name: evidence[name] for name in taught if name in evidence}
+    unknown = {name: ~known[1] for name, known in observed.items() if isinstance(known, tuple)}
+    return distillation_loss(taught, wanted, unknown, form="squares") if taught else torch.zeros(())
 
 
 def _violation_loss(network: MarkovNetwork, members: Members, random: np.random.Generator) -> Tensor:
