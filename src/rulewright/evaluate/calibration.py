@@ -39,6 +39,8 @@ PLOT_ENDINGS = (".png", ".svg", ".pdf")
 _FORMAT = "rulewright calibration 1"
 _MOST_STEPS = 200
 _SMALL_GRADIENT = 1e-10  # of the mean loss
+_SMALL_DECREASE = 1e-14  # of the mean loss that a step promises
+_ENOUGH_TO_START = 20_000  # scores, to find where to start from
 
 
 @dataclass(frozen=True)
@@ -249,39 +251,53 @@ def _fit_platt(scores: Scores, is_true: Mask, weights: Scores) -> LogisticCurve:
         return LogisticCurve(0.0, base)
     standard = (scores - mean) / spread
 
+    slope, intercept = 0.0, base
+    step = len(scores) // _ENOUGH_TO_START
+    if step > 3:  # steps over all scores are few from where a part of them ends
+        slope, intercept = _take_newton_steps(standard[::step], targets[::step], weights[::step], slope, intercept)
+    slope, intercept = _take_newton_steps(standard, targets, weights, slope, intercept)
+    if slope <= 0:  # of the curves that do not fall the level one is best
+        return LogisticCurve(0.0, base)
+    return LogisticCurve(slope / spread, intercept - slope * mean / spread)
+
+
+def _take_newton_steps(
+    scores: Scores, targets: Scores, weights: Scores, slope: float, intercept: float
+) -> tuple[float, float]:
+    """Minimise the mean of ``log(1 + exp(u)) − target · u`` with ``u = slope · score + intercept``."""
+    count = float(weights.sum())
+
     def measure(slope: float, intercept: float) -> tuple[float, Scores]:
-        log_odds = slope * standard + intercept
+        log_odds = slope * scores + intercept
         return float(weights @ (np.logaddexp(0, log_odds) - targets * log_odds)) / count, log_odds
 
-    slope, intercept = 0.0, base
     loss, log_odds = measure(slope, intercept)
     for _ in range(_MOST_STEPS):
         probabilities = expit(log_odds)
         rest = weights * (probabilities - targets)
-        bend = weights * probabilities * (1 - probabilities)
-        by_slope, by_intercept = float(rest @ standard) / count, float(rest.sum()) / count
+        by_slope, by_intercept = float(rest @ scores) / count, float(rest.sum()) / count
         if max(abs(by_slope), abs(by_intercept)) < _SMALL_GRADIENT:
-            break
-        both, once, twice = (float(part) / count for part in (bend @ standard, bend.sum(), bend @ standard**2))
+            return slope, intercept
+        bend = weights * probabilities * (1 - probabilities)
+        bent = bend * scores
+        both, once, twice = (float(part) / count for part in (bent.sum(), bend.sum(), bent @ scores))
         area = once * twice - both * both
         if area <= 0:
-            break
-        steps = (once * by_slope - both * by_intercept) / area, (twice * by_intercept - both * by_slope) / area
+            return slope, intercept
+        moves = (once * by_slope - both * by_intercept) / area, (twice * by_intercept - both * by_slope) / area
+        if by_slope * moves[0] + by_intercept * moves[1] < _SMALL_DECREASE:
+            return slope - moves[0], intercept - moves[1]  # where losses no longer differ, steps still near the end
         part = 1.0
         while True:
-            new, new_log_odds = measure(slope - part * steps[0], intercept - part * steps[1])
+            new, new_log_odds = measure(slope - part * moves[0], intercept - part * moves[1])
             if new < loss or part < 1e-9:
                 break
             part /= 2
         if new >= loss:
-            break  # as near as floating-point numbers come
-        slope, intercept = slope - part * steps[0], intercept - part * steps[1]
+            return slope, intercept
+        slope, intercept = slope - part * moves[0], intercept - part * moves[1]
         loss, log_odds = new, new_log_odds
-    else:
-        raise RulewrightError("the logistic curve did not converge; method='isotonic' needs no steps")
-    if slope <= 0:  # of the curves that do not fall the level one is best
-        return LogisticCurve(0.0, base)
-    return LogisticCurve(slope / spread, intercept - slope * mean / spread)
+    raise RulewrightError("the logistic curve did not converge; method='isotonic' needs no steps")
 
 
 def read_finite(source: Json) -> float:
