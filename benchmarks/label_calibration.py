@@ -2,7 +2,8 @@
 
 Made documents: relations whose facts are few or many (a power law), and a network that is too sure of itself, by
 another slope, another intercept and other noise for each relation; in "alike" the same for all. Curves and thresholds
-are fitted to some documents and measured on 400 others; the mean over seeds. `--speed` measures how much processor time a fit takes.
+are fitted to some documents and measured on 400 others; the mean over seeds. `--speed` measures how much processor
+time a fit takes.
 
     python benchmarks/label_calibration.py
 """

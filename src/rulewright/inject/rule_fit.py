@@ -8,7 +8,7 @@ choices. `RuleFit` has what each injector takes.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
@@ -17,14 +17,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rulewright.checks import Whole, check_parameter
+from rulewright.checks import Flag, Real, Whole, check_parameter
 from rulewright.errors import DataError
 from rulewright.inject.atom_space import AtomSpace, Domains
 from rulewright.inject.labelled_worlds import read_labelled_worlds
 from rulewright.inject.rule_likelihood import Likelihood, fit_weights
 from rulewright.inject.rule_messages import Floats, RuleCases, measure_rules, read_messages, split_rows
 from rulewright.inject.rule_scales import LabelMetric, ScaleScore, f1_of_labels, score_scales
-from rulewright.logic import Rule, RuleSet, RuleSource, Statement
+from rulewright.logic import (
+    Atom,
+    Formula,
+    Membership,
+    Not,
+    Rule,
+    RuleSet,
+    RuleSource,
+    Statement,
+    Variable,
+    WeightedFormula,
+)
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0, inf)
@@ -110,7 +121,7 @@ class FittedRule:
             "fired": None if cases is None else cases.fired,
             "held": None if cases is None else cases.held,
             "expected": None if cases is None else cases.expected,
-            "head_score": None if cases is None or not cases.fired else cases.head_score,
+            "head_score": None if cases is None else cases.head_score,
         }
         for position, name in enumerate(("low", "middle", "high")):
             fired, held = (0, 0) if cases is None else cases.bins[position]
@@ -240,6 +251,7 @@ def fit_rules(
     mask: Any = None,
     folds: int = 5,
     seed: int = 0,
+    priors: bool = False,
     scales: Sequence[float] = SCALES,
     threshold: Any = 0.5,
     metric: LabelMetric = f1_of_labels,
@@ -262,6 +274,8 @@ def fit_rules(
         evidence, mask: those of the call, or one for each call.
         folds: how many parts the worlds are split into, at least 3.
         seed: of the split, and of the worlds that are resampled.
+        priors: add formulas ``p(X, Y)`` and ``!p(X, Y)`` for every predicate that is predicted and occurs in a rule,
+            behind the rules: a rule alone can only raise its head where the body holds, not lower it where none does.
         scales: how many times its weight breaking a rule may cost a decoder; `math.inf` is to forbid it, and 0, no
             rules, is always tried. The labels of worlds left out decide, and of scales within one standard error of the
             best, 0 is taken, or else 1. Without scales there is no decoding, and ``costs`` are the weights.
@@ -282,7 +296,15 @@ def fit_rules(
     """
     check_parameter("folds", folds, Whole(3))
     check_parameter("seed", seed, Whole(0))
+    check_parameter("priors", priors, Flag())
+    for scale in scales:
+        if scale != inf:
+            check_parameter("scales", scale, Real(0))
     space = AtomSpace(rules, domains=domains, relations=relations, distinct=distinct)
+    if priors:
+        predicted = predictions[0] if isinstance(predictions, Sequence) and len(predictions) else predictions
+        with_priors = _add_priors(space, predicted if isinstance(predicted, Mapping) else relations or ())
+        space = AtomSpace(with_priors, domains=domains, relations=relations, distinct=distinct)
     worlds = read_labelled_worlds(predictions, gold, space=space, evidence=evidence, mask=mask)
     rows = list(split_rows(space, worlds))
     if len(rows) < folds:
@@ -333,6 +355,20 @@ def fit_rules(
     return RuleFit(space.rules, tuple(lines), penalty, len(rows), folds, *means, path, selection)
 
 
+def _add_priors(space: AtomSpace, predicted: Collection[str]) -> RuleSet:
+    """Return the rules and behind them formulas of one atom, whose weights say how often it holds by itself."""
+    statements: list[Statement] = [*space.rules]
+    for name, declaration in space.predicates.items():
+        if name not in space.used or name not in predicted:
+            continue
+        atom = Atom(name, tuple(Variable(f"X{position + 1}") for position in range(declaration.arity)))
+        formulas: list[Formula] = [atom, Not(atom)]
+        if declaration.classes is not None:
+            formulas = [Membership(atom, (class_name,)) for class_name in declaration.classes]
+        statements += [WeightedFormula(formula, "learn") for formula in formulas]
+    return RuleSet(statements, predicates=space.rules.predicates, closed=space.rules.closed)
+
+
 def _round(value: float | None) -> float | None:
     """Return a number with the digits that are written."""
     return None if value is None else float(f"{value:.4g}")
@@ -356,6 +392,7 @@ class _RuleFitter:
 
     def __init__(self, likelihood: Likelihood, fold_of: npt.NDArray[np.int64], folds: int) -> None:
         self.likelihood, self.fold_of, self.folds = likelihood, fold_of, folds
+        self.is_new = likelihood.is_new()
         self._picked: dict[frozenset[int], Likelihood] = {frozenset(): likelihood}
         self._fitted: dict[tuple[frozenset[int], float], Floats] = {}
 
@@ -388,7 +425,7 @@ class _RuleFitter:
     def _fit(self, left_out: frozenset[int], penalty: float, start: Floats | None = None) -> Floats:
         key = (left_out, penalty)
         if key not in self._fitted:
-            self._fitted[key] = fit_weights(self.without(left_out), penalty, start=start)
+            self._fitted[key] = fit_weights(self.without(left_out), penalty, start=start, kept=self.is_new)
         return self._fitted[key]
 
     def fit(self, penalty: float) -> _FitResult:
@@ -448,6 +485,8 @@ class _RuleFitter:
                 reasons.append("")
             elif not touched[column] or (case is not None and not case.fired and not any(n for n, _ in case.bins)):
                 reasons.append(NEVER_FIRES)
+            elif not self.is_new[column]:
+                reasons.append(SAME)
             elif gradient[column] >= 0:
                 reasons.append(WRONG)
             elif result.helped[column]:

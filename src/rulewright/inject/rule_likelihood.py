@@ -94,6 +94,21 @@ class Likelihood:
             counts += np.bincount(part.messages.indices, minlength=self.size)
         return counts
 
+    def is_new(self) -> npt.NDArray[np.bool_]:
+        """Return which statements say something that none before them says: no other has the same messages."""
+        columns = [part.messages.tocsc() for part in self.parts]
+        is_new, seen = np.ones(self.size, dtype=bool), set()
+        for number in range(self.size):
+            said: list[bytes] = []
+            for part, column in zip(self.parts, columns, strict=True):
+                start, end = column.indptr[number : number + 2]
+                rows = column.indices[start:end]  # atoms that are added up have a row for each statement
+                said += [values[rows].tobytes() for values in (part.worlds, part.logits, part.gold, part.counts)]
+                said.append(column.data[start:end].tobytes())
+            is_new[number] = tuple(said) not in seen
+            seen.add(tuple(said))
+        return is_new
+
     def _empty(self, size: int | None = None) -> list[AtomRows]:
         from scipy import sparse
 

@@ -82,7 +82,7 @@ class AtomRows:
 
     def pick(self, chosen: npt.NDArray[np.bool_]) -> AtomRows:
         """Return some of the rows, of atoms with classes all or none."""
-        starts = None
+        starts: Ids | None = None
         if self.starts is not None:
             starts = (np.cumsum(chosen) - chosen)[self.starts[chosen[self.starts]]]
         logits, gold, counts = (part[chosen] for part in (self.logits, self.gold, self.counts))
@@ -111,7 +111,7 @@ class RuleCases:
     expected: float
     fired: int
     held: int
-    head_score: float
+    head_score: float | None
     bins: tuple[tuple[int, int], ...]
 
 
@@ -526,5 +526,5 @@ class _CaseCounter:
         """Return what was counted for a statement."""
         fired, held = int(self._fired[index]), int(self._held[index])
         bins = tuple((cases, right) for cases, right in (-np.diff(self._above[index], axis=0)).tolist())
-        score = float(self._scores[index] / fired) if fired else float("nan")
+        score = float(self._scores[index] / fired) if fired else None
         return RuleCases(float(self._expected[index]), fired, held, score, bins)

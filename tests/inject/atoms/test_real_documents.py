@@ -54,6 +54,25 @@ def test_exact_equals_the_full_program(rules, relations, documents):
         assert other.constraints > 50 * max(1, one.constraints)
 
 
+@pytest.mark.slow
+def test_exact_equals_the_full_program_where_rules_may_be_broken(rules, relations, documents):
+    document = next(document for document in documents if 8 <= len(document.entities) <= 10 and document.facts)
+    costs = [0.0 if index % 10 == 0 else np.inf if index % 3 == 0 else 0.1 + index / 100 for index in range(len(rules))]
+    broken = 0
+    for seed in (1, 2):
+        _, logits = gold_and_logits(document, relations, seed)
+        one, other = (
+            RuleDecoder(rules, relations=relations, method=method, rule_costs=costs)(logits)
+            for method in ("exact", "full")
+        )
+        assert one.objective == pytest.approx(other.objective, rel=1e-12)
+        assert np.array_equal(one.labels, other.labels)
+        assert [rule.text() for rule in one.broken] == [rule.text() for rule in other.broken]
+        assert other.constraints > 50 * one.constraints
+        broken += sum(rule.count for rule in one.broken)
+    assert broken
+
+
 def test_typical_documents_are_decoded_without_violation(rules, relations, documents):
     decoder = RuleDecoder(rules, relations=relations, tau=0.8, k=0.5, frequencies=[100] * len(relations))
     repaired = 0

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from strategies import names
 
 from rulewright.errors import ParseError, RulewrightError
-from rulewright.inject.atoms.reports import InjectionReport, Reason, ReportedChange, read_reports, write_reports
+from rulewright.inject.atoms.reports import (
+    InjectionReport,
+    Reason,
+    ReportedBreak,
+    ReportedChange,
+    read_reports,
+    write_reports,
+)
 from rulewright.logic import parse_formula
 
 texts = names.filter(lambda name: not any("\ud800" <= character <= "\udfff" for character in name))
@@ -24,8 +31,14 @@ changes = st.builds(
     st.lists(reasons, max_size=2).map(tuple),
     st.none() | texts,
 )
+breaks = st.builds(ReportedBreak, texts, st.integers(1, 9), st.floats(0, 9), texts, st.none() | st.floats(0, 9))
 reports = st.builds(
-    InjectionReport, texts, st.sampled_from(["decoder", "layer"]), texts, st.lists(changes, max_size=3).map(tuple)
+    InjectionReport,
+    texts,
+    st.sampled_from(["decoder", "layer"]),
+    texts,
+    st.lists(changes, max_size=3).map(tuple),
+    broken=st.lists(breaks, max_size=2).map(tuple),
 )
 
 

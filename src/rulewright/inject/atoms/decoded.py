@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -117,6 +117,14 @@ class BrokenRule:
         for part in self.parts:
             for row, *entities in part.entities.tolist():
                 yield read_row(row, self.batch), tuple(zip(part.variables, entities, strict=True))
+
+    def select_row(self, row: tuple[int, ...]) -> BrokenRule:
+        """Return the same of one row of the batch."""
+        index = int(np.ravel_multi_index(row, self.batch))
+        parts = [part._replace(entities=part.entities[part.entities[:, 0] == index]) for part in self.parts]
+        kept = tuple(part for part in parts if len(part.entities))
+        count = sum(len(part.entities) for part in kept)
+        return replace(self, count=count, cost=self.cost * count / self.count, parts=kept)
 
     def where(self, entities: EntityNames | None = None) -> str:
         """Return the first broken grounding as text."""

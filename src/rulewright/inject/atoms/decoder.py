@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -47,11 +48,11 @@ from rulewright.inject.atoms.inference import (
     solve_full,
     solve_simplified,
 )
-from rulewright.inject.atoms.joins import ClauseJoins, GroundingFinder
+from rulewright.inject.atoms.joins import ClauseJoins, GroundingFinder, Groundings
 from rulewright.inject.atoms.layout import AtomChannels, AtomLayout, Floats, GroundAtom, Labels
 from rulewright.inject.atoms.rule_costs import RuleCosts, read_rule_costs
 from rulewright.inject.atoms.zero_one import InfeasibleError, ZeroOneConstraint
-from rulewright.logic import RuleSource
+from rulewright.logic import RuleSource, WeightedFormula
 
 _PARAMETER_RULES: Mapping[str, ParameterRule] = {
     "method": OneOf("exact", "simplified", "full"),
@@ -163,6 +164,7 @@ class RuleDecoder:
         self.rule_costs = None if rule_costs is None else read_rule_costs(self.space.rules, rule_costs)
         self._costs: Floats | None = None  # of clauses, where some may be broken
         self._statements: tuple[int, ...] = ()  # of which each clause is
+        self._parts: Ids | None = None  # the formulas of which clauses count a part, where there are any
         if self.rule_costs is None:
             self.clauses = read_clauses(self.space, reader="RuleDecoder")
         else:
@@ -170,6 +172,7 @@ class RuleDecoder:
                 self.space, self.rule_costs, reader="RuleDecoder"
             )
             self._costs = np.array(costs) if any(map(math.isfinite, costs)) else None
+            self._parts = self._find_parts()
         self._variable_orders = [sorted(range(len(c.variables)), key=c.variables.__getitem__) for c in self.clauses]
         self.relations = self.space.relations
         if self.relations is None:
@@ -187,6 +190,15 @@ class RuleDecoder:
         }
         self._joins: dict[tuple[tuple[str, ...], frozenset[str]], ClauseJoins] = {}
         self._check_consistency()
+
+    def _find_parts(self) -> Ids | None:
+        """Return for each clause the formula that it is one of several parts of, -1 for others; None where none is."""
+        counts = Counter(self._statements)
+        parts = [
+            position if isinstance(clause.source, WeightedFormula) and counts[position] > 1 else -1
+            for clause, position in zip(self.clauses, self._statements, strict=True)
+        ]
+        return np.array(parts) if self._costs is not None and max(parts) >= 0 else None
 
     def _check_consistency(self) -> None:
         """Refuse clauses that contradict each other, whatever the logits.
@@ -259,7 +271,8 @@ class RuleDecoder:
         violations = 0
         if self.method == "simplified" and not solution.is_optimal:
             violations = sum(map(len, problem.find_violated(solution.labels)))
-        broken = self._list_broken(problem, solution.labels, inputs.batch)
+        costly = list(problem.find_costly(solution.labels))
+        broken = self._list_broken(problem, costly, inputs.batch)
         rule_cost = sum((rule.cost for rule in broken), 0.0)
         decoded = Decoded(
             inputs.shape_labels(solution.labels),
@@ -269,7 +282,7 @@ class RuleDecoder:
             solution.rounds,
             solution.n_constraints,
             violations,
-            self._find_changes(problem, before, solution, inputs),
+            self._find_changes(problem, before, solution, costly, inputs),
             solver,
             self.relations,
             self._entity_names,
@@ -298,7 +311,7 @@ class RuleDecoder:
         deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
         cost, gain, free, fixed, margins = self._weigh_labels(inputs, threshold, threshold_logits)
         patience, limit = self.time_limit or 0.0, self.max_labels_per_pair
-        problem = LabelProblem(finder, gain, free, fixed, limit, deadline, patience, self._costs)
+        problem = LabelProblem(finder, gain, free, fixed, limit, deadline, patience, self._costs, self._parts)
         return _Posed(problem, inputs, margins, cost)
 
     def _find_price(self, posed: _Posed, rule: BrokenRule, decoded: Decoded) -> float | None:
@@ -317,12 +330,14 @@ class RuleDecoder:
         rule_cost = sum(float(problem.costs_of(broken).sum()) for broken in problem.find_costly(labels))
         return max(0.0, kept.weigh(labels) + rule_cost - decoded.objective)
 
-    def _list_broken(self, problem: LabelProblem, labels: Labels, batch: tuple[int, ...]) -> tuple[BrokenRule, ...]:
+    def _list_broken(
+        self, problem: LabelProblem, costly: Sequence[Groundings], batch: tuple[int, ...]
+    ) -> tuple[BrokenRule, ...]:
         """Return the rules that labels break at a cost, with the groundings."""
         if self.rule_costs is None:
             return ()
         parts: dict[int, list[BrokenGroundings]] = {}
-        for groundings in problem.find_costly(labels):
+        for groundings in costly:
             for clause_index in np.unique(groundings.clauses).tolist():
                 entities = groundings.entities[groundings.clauses == clause_index]
                 columns = problem.finder.joins.read_columns(clause_index, entities)
@@ -470,14 +485,22 @@ class RuleDecoder:
         return DataError(f"{what}: {'; '.join(conflicts)}{more}")
 
     def _find_changes(
-        self, problem: LabelProblem, before: Labels, solution: Solution, inputs: DecoderInputs
+        self,
+        problem: LabelProblem,
+        before: Labels,
+        solution: Solution,
+        costly: Sequence[Groundings],
+        inputs: DecoderInputs,
     ) -> tuple[Change, ...]:
         """Give every change a constraint that would then be broken were it undone: of several, one that costs most."""
         choices, after = problem.choices, solution.labels
         changed = np.flatnonzero(before != after).tolist()
         first_of = {label: label if choices is None else int(choices.first[label]) for label in changed}
         reasons: dict[int, ZeroOneConstraint] = {}
+        broken = {name for groundings in costly if changed for name in problem.name_assignments(groundings)}
         for constraint in solution.constraints if changed else ():
+            if problem.parts is not None and (problem.parts[constraint.clause_index], *constraint.entities) in broken:
+                continue  # another part of the formula is violated there already
             undone: dict[int, int] = {}  # by atom, what the constraint would have more were it undone
             for sign, labels in ((1, constraint.plus), (-1, constraint.minus)):
                 for label in labels:

@@ -76,7 +76,7 @@ def solve_forest(problem: LabelProblem, observed: Collection[str]) -> Solution |
     labels = problem.start.copy()
     before = _read_values(problem, nodes, labels)
     _write_values(problem, nodes, best, labels)
-    changed, rows = _find_reasons(ties, low, high, before, best)
+    changed, rows = _find_reasons(problem, ties, low, high, before, best)
     constraints = write_constraints(ties.groundings.select(rows), finder.joins, ties.costs[rows])
     reasons = dict(zip(nodes[changed].tolist(), constraints, strict=True))
     return Solution(labels, True, 1, len(ties.low), [], reasons)
@@ -132,8 +132,8 @@ def _find_ties(problem: LabelProblem, groundings: Groundings, joins: ClauseJoins
         groundings, labels, is_open = groundings.select(~is_decided), labels[~is_decided], is_open[~is_decided]
         costs = costs[~is_decided]
     first = labels if choices is None else choices.first[labels]
-    low = np.where(is_open, first, problem.layout.size).min(1)
-    high = np.where(is_open, first, -1).max(1)
+    low = np.where(is_open, first, problem.layout.size).min(1, initial=problem.layout.size)
+    high = np.where(is_open, first, -1).max(1, initial=-1)
     if np.any(is_open & (first != low[:, None]) & (first != high[:, None])):
         return None
     width = 2 if choices is None else max(2, int(choices.width.max()))
@@ -325,22 +325,26 @@ def _list_members(problem: LabelProblem, nodes: Ids) -> Iterator[tuple[Ids, Ids]
         yield rows, nodes[rows, None] + np.arange(width)
 
 
-def _find_reasons(ties: _Ties, low: Ids, high: Ids, before: Ids, after: Ids) -> tuple[Ids, Ids]:
+def _find_reasons(problem: LabelProblem, ties: _Ties, low: Ids, high: Ids, before: Ids, after: Ids) -> tuple[Ids, Ids]:
     """Return atoms that changed, and for each a grounding that would then be violated were it changed back alone.
 
     Of several it is one that must hold, or that costs most.
     """
     changed = before != after
     reason_of = np.full(len(before), -1)
+    rows = np.arange(len(low))
+    is_broken = ties.low_values[rows, after[low]] & ties.high_values[rows, after[high]]
+    broken = {name for name in problem.name_assignments(ties.groundings.select(is_broken)) if name is not None}
     for one, other, values, others in (
         (low, high, ties.low_values, ties.high_values),
         (high, low, ties.high_values, ties.low_values),
     ):
-        rows = np.flatnonzero(changed[one])
+        rows = np.flatnonzero(changed[one] & ~is_broken)
         other_value = np.where(one[rows] == other[rows], before[one[rows]], after[other[rows]])
-        breaks = values[rows, before[one[rows]]] & others[rows, other_value]
-        breaks &= ~(values[rows, after[one[rows]]] & others[rows, after[other[rows]]])
-        rows = rows[breaks]
+        rows = rows[values[rows, before[one[rows]]] & others[rows, other_value]]
+        if broken:  # at an assignment where another part of the formula is violated already
+            names = problem.name_assignments(ties.groundings.select(rows))
+            rows = rows[[name not in broken for name in names]]
         known = reason_of[one[rows]]
         rows = rows[(known < 0) | (ties.costs[rows] >= ties.costs[known])]
         rows = rows[np.argsort(ties.costs[rows], kind="stable")]

@@ -45,6 +45,7 @@ class LabelProblem:
         deadline: when the search ends.
         patience: how many seconds a repair may look for cheap flips after that.
         costs: what a broken grounding of each clause costs, infinite where it must hold; None where all must.
+        parts: for each clause that counts a part of a formula's false groundings which formula that is, -1 for others.
     """
 
     finder: GroundingFinder
@@ -55,6 +56,7 @@ class LabelProblem:
     deadline: float | None
     patience: float = 0.0
     costs: Floats | None = None
+    parts: Ids | None = None
 
     @property
     def layout(self) -> AtomLayout:
@@ -99,6 +101,22 @@ class LabelProblem:
     def costs_of(self, groundings: Groundings) -> Floats:
         """Return what it costs to violate each of some groundings."""
         return np.full(len(groundings), np.inf) if self.costs is None else self.costs[groundings.clauses]
+
+    def name_assignments(self, groundings: Groundings) -> list[tuple[int, ...] | None]:
+        """Return the formula, row and entities of each grounding of a part of one; None for other groundings.
+
+        Of the parts of a formula one at most is violated at an assignment, but by another label it may be another one.
+        """
+        if self.parts is None:
+            return [None] * len(groundings)
+        rows = zip(
+            groundings.clauses.tolist(),
+            self.parts[groundings.clauses].tolist(),
+            groundings.entities.tolist(),
+            strict=True,
+        )
+        values = self.finder.joins.read_values
+        return [None if part < 0 else (part, *values(clause, entities)) for clause, part, entities in rows]
 
     def find_all_broken(self, labels: Labels) -> Iterator[ZeroOneConstraint]:
         """Yield constraints that a flat labelling breaks, also those that it may break at a cost."""

@@ -7,11 +7,14 @@ one object for each document, image or batch row::
      "changes": [{"predicate": "parent_of", "args": ["ann", "bob"], "before": 0.31, "after": 0.92,
                   "reasons": [{"rule": "parent_of(X, Z) :- …", "grounding": "X = ann, …", "moved": 1.2}]}]}
 
-``before`` and ``after`` are probabilities; where there are only labels, 0 and 1.
+``before`` and ``after`` are probabilities; where there are only labels, 0 and 1. Where a decoder broke rules at a cost,
+there is ``"broken": [{"rule": "parent_of(X, Z) :- …", "count": 2, "cost": 1.0, "grounding": "X = ann, …"}]`` too, with
+the ``price`` of keeping each where that is known.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,7 +35,7 @@ from rulewright.logic import RuleSource, quote
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rulewright.inject.atoms.decoded import Change, Decoded, EntityNames
+    from rulewright.inject.atoms.decoded import BrokenRule, Change, Decoded, EntityNames
     from rulewright.inject.layer.layer import LogicLayer
 
 
@@ -93,10 +96,24 @@ class RuleEffect:
 
 
 @dataclass(frozen=True)
+class ReportedBreak:
+    """A rule that labels break at a cost, how often and for how much, and the first such grounding.
+
+    ``price`` is how much more keeping it would have cost in the whole batch, where that is known and possible.
+    """
+
+    rule: str
+    count: int
+    cost: float
+    grounding: str = ""
+    price: float | None = None
+
+
+@dataclass(frozen=True)
 class InjectionReport:
     """The changes in one document, image or batch row, by a ``"decoder"`` or a ``"layer"``, and a line of summary.
 
-    A report of a whole batch has the ``effects`` of its rules.
+    A report of a whole batch has the ``effects`` of its rules; one of a decoder the rules that were ``broken``.
     """
 
     title: str
@@ -104,6 +121,7 @@ class InjectionReport:
     summary: str = ""
     changes: tuple[ReportedChange, ...] = ()
     effects: tuple[RuleEffect, ...] = ()
+    broken: tuple[ReportedBreak, ...] = ()
 
 
 def decoder_report(
@@ -113,15 +131,27 @@ def decoder_report(
     title: str = "",
     row: int | tuple[int, ...] | None = None,
 ) -> InjectionReport:
-    """Report the labels that a decoder changed and the groundings that forced it; ``row`` chooses from a batch.
+    """Report the labels that a decoder changed and the groundings that forced it, and the rules that the labels break.
 
-    ``entities`` has the names of entities, of all types or by type. A class that an atom was given has the
-    probability 0 before and 1 after.
+    ``row`` chooses from a batch. ``entities`` has the names of entities, of all types or by type. A class that an atom
+    was given has the probability 0 before and 1 after.
     """
     names = decoded.entity_names if entities is None else entities
     chosen = (row,) if isinstance(row, int) else row
     changes = [change for change in decoded.changes if chosen is None or change.row == chosen]
-    return InjectionReport(title, "decoder", decoded.summary(), tuple(_decoder_change(c, names) for c in changes))
+    broken = [rule if chosen is None else rule.select_row(chosen) for rule in decoded.broken]
+    return InjectionReport(
+        title,
+        "decoder",
+        decoded.summary(),
+        tuple(_decoder_change(change, names) for change in changes),
+        broken=tuple(_decoder_break(rule, names) for rule in broken if rule.count),
+    )
+
+
+def _decoder_break(rule: BrokenRule, entities: EntityNames) -> ReportedBreak:
+    price = None if rule.price is None or math.isinf(rule.price) else rule.price
+    return ReportedBreak(str(rule.rule).split(" @{")[0], rule.count, rule.cost, rule.where(entities), price)
 
 
 def _decoder_change(change: Change, entities: EntityNames) -> ReportedChange:
@@ -253,13 +283,25 @@ def _decode_report(record: Json) -> InjectionReport:
         raise record["kind"].expected("'decoder' or 'layer'")
     summary = record.get("summary")
     changes = tuple(_decode_change(change) for change in record["changes"].items("changes"))
-    effects = record.get("effects")
+    effects, broken = record.get("effects"), record.get("broken")
     return InjectionReport(
         record["title"].text(),
         injector,
         "" if summary is None else summary.text(),
         changes,
         () if effects is None else tuple(map(_decode_effect, effects.items("effects"))),
+        () if broken is None else tuple(map(_decode_break, broken.items("broken"))),
+    )
+
+
+def _decode_break(record: Json) -> ReportedBreak:
+    grounding, price = record.get("grounding"), record.get("price")
+    return ReportedBreak(
+        record["rule"].text(),
+        round(_read_number(record["count"])),
+        _read_number(record["cost"]),
+        "" if grounding is None else grounding.text(),
+        None if price is None else _read_number(price),
     )
 
 

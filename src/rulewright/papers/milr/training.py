@@ -110,7 +110,7 @@ def train_extractor(
                     alone = [extra(dense[row : row + 1], mask[row : row + 1]) for row in range(len(part))]
                     wrong = [part[row] for row, value in enumerate(alone) if not torch.isfinite(value)]
                     raise _not_finite("extra", position, wrong or part)
-                risen = 1.0 if settings.extra_warmup == 0 else min(1.0, position.share / settings.extra_warmup)
+                risen = position.ramp(settings.extra_warmup)
                 loss = loss + settings.extra_weight * risen * parts["extra"]
             yield loss, parts
 
