@@ -131,21 +131,40 @@ def test_injectors_take_what_was_fitted(planted):
 
 
 def test_scales_are_scored_and_the_simplest_good_one_is_chosen(planted):
-    scores = {(score.injector, score.scale): score for score in planted.selection}
-    assert set(scores) == {("layer", 1.0), *(("decoder", scale) for scale in (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, math.inf))}
+    scales = (0.25, 0.5, 1.0, 2.0, 4.0, math.inf)
+    scores = {(score.injector, score.weighting, score.scale): score for score in planted.selection}
+    decoders = {("decoder", weighting, scale) for weighting in ("fitted", "confidence") for scale in scales}
+    assert set(scores) == {("layer", "fitted", 1.0), ("decoder", "fitted", 0.0), *decoders}
     (chosen,) = [score for score in planted.selection if score.is_chosen]
+    alone = scores["decoder", "fitted", 0.0]
     assert chosen.scale == planted.scale
-    assert chosen.score >= scores["decoder", 0.0].score
-    assert planted.costs == tuple(weight * planted.scale if weight else 0.0 for weight in planted.weights)
+    assert chosen.score >= alone.score
+    assert planted.costs == planted.costs_at(chosen)
+    assert planted.costs_at(scores["decoder", "fitted", 2.0]) == tuple(2 * weight for weight in planted.weights)
+    assert planted.costs_at(scores["decoder", "confidence", 1.0]) == pytest.approx([math.log(99)] * 8)
+    assert planted.costs_at(alone) == (0.0,) * 8
+    assert planted.best.score == max(score.score for score in planted.selection if score.injector == "decoder")
     logits, gold = sample_with_others(0, 300, 8)
     found = {name: logits[name] > 0 for name in logits}
     correct, given, wanted = (
         sum(part[name].sum() for name in gold)
         for part in ({name: found[name] & gold[name] for name in gold}, found, gold)
     )
-    assert scores["decoder", 0.0].score == pytest.approx(2 * correct / (given + wanted))
-    best = max(score.score for score in planted.selection if score.injector == "decoder")
-    assert best > scores["decoder", 0.0].score + 0.005
+    assert alone.score == pytest.approx(2 * correct / (given + wanted))
+    assert planted.best.score > alone.score + 0.005
+
+
+def test_confidences_are_taken_where_labels_are_better_for_them():
+    """A decoder knows by itself how doubtful a body is; here a fit of one step has nothing to add to its head."""
+    rng = np.random.default_rng(8)
+    truth = rng.random((400, 6)) < 0.3
+    gold = {"a": truth, "b": truth}
+    logits = {name: np.where(truth, 1.0, -2.0) + 1.5 * rng.normal(size=truth.shape) for name in "ab"}
+    rules = "0.95 :: b(X) :- a(X). 0.95 :: a(X) :- b(X). 0.5 :: b(X) :- b(X), a(X)."
+    fit = rw.fit_rules(rules, logits, gold, priors=True)
+    assert fit.best.difference > 2 * fit.best.error
+    by_confidence = max((s for s in fit.selection if s.weighting == "confidence"), key=lambda score: score.score)
+    assert fit.costs_at(by_confidence)[2:] == (0.0,) * 5
 
 
 def test_where_no_rule_helps_none_is_chosen():
@@ -239,7 +258,7 @@ def test_relations_and_the_same_result_every_time():
     assert fit == rw.fit_rules(rules, logits, gold, relations=["r", "s", "t"], scales=(1, 2))
     assert fit.weights[0] > 1
     assert fit.weights[2] == 0
-    assert [score.scale for score in fit.selection if score.injector == "decoder"] == [0, 1, 2]
+    assert [score.scale for score in fit.selection if score.injector == "decoder"] == [0, 1, 2, 1, 2]
     assert fit.scale in (1, 2)
     without = rw.fit_rules(rules, logits, gold, relations=["r", "s", "t"], scales=())
     assert (without.selection, without.weights, without.costs) == ((), fit.weights, fit.weights)

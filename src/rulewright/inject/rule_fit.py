@@ -23,7 +23,14 @@ from rulewright.inject.atom_space import AtomSpace, Domains
 from rulewright.inject.labelled_worlds import read_labelled_worlds
 from rulewright.inject.rule_likelihood import Likelihood, fit_weights
 from rulewright.inject.rule_messages import Floats, RuleCases, measure_rules, read_messages, split_rows
-from rulewright.inject.rule_scales import LabelMetric, ScaleScore, f1_of_labels, score_scales
+from rulewright.inject.rule_scales import (
+    LabelMetric,
+    ScaleScore,
+    f1_of_labels,
+    scale_cost,
+    score_scales,
+    weigh_confidence,
+)
 from rulewright.logic import (
     Atom,
     Formula,
@@ -136,7 +143,7 @@ class RuleFit:
     ``rows`` are in the order of the rules. ``log_likelihood`` is by how much all rules together make the gold labels of
     a world more likely, out of fold, and ``log_likelihood_error`` its standard error; ``path`` the same for each
     penalty, before rules are dropped. ``selection`` has the scores of labels out of fold, without rules, by a layer of
-    one iteration, and by a decoder at each scale.
+    one iteration, and by a decoder at each scale of the fitted weights and of the confidences that rules came with.
     """
 
     given: RuleSet
@@ -153,6 +160,18 @@ class RuleFit:
     def scale(self) -> float:
         """How many times its weight breaking a rule costs a decoder; 0 where labels are as good without rules."""
         return next((score.scale for score in self.selection if score.is_chosen), 1.0)
+
+    @property
+    def best(self) -> ScaleScore | None:
+        """The costs whose labels score highest out of fold, be it by chance, or no rules; None without scales."""
+        scores = [score for score in self.selection if score.injector == "decoder" and not score.note]
+        return max(scores, key=lambda score: (score.score, -score.scale), default=None)
+
+    def costs_at(self, score: ScaleScore) -> tuple[float, ...]:
+        """Return what one violation of each statement costs by one of ``selection``: ``fit.costs_at(fit.best)``."""
+        confidences = map(weigh_confidence, self.given)
+        weights = self.weights if score.weighting == "fitted" else confidences
+        return tuple(scale_cost(weight, score.scale) for weight in weights)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -277,8 +296,10 @@ def fit_rules(
         priors: add formulas ``p(X, Y)`` and ``!p(X, Y)`` for every predicate that is predicted and occurs in a rule,
             behind the rules: a rule alone can only raise its head where the body holds, not lower it where none does.
         scales: how many times its weight breaking a rule may cost a decoder; `math.inf` is to forbid it, and 0, no
-            rules, is always tried. The labels of worlds left out decide, and of scales within one standard error of the
-            best, 0 is taken, or else 1. Without scales there is no decoding, and ``costs`` are the weights.
+            rules, is always tried. Weights are those that are fitted, or the log-odds of the confidences that rules
+            came with (one of 1 counts as .99), which a decoder may need though no atom alone is more likely by them.
+            The labels of worlds left out decide: of what is within one standard error of the best, no rules are taken,
+            or else the fitted weights as they are. Without scales there is no decoding, and ``costs`` are the weights.
         threshold: as of ``RuleDecoder``, such as ``calibration.thresholds``.
         metric: what labels are judged by, from how many are correct, given and wanted in all worlds; of atoms with
             classes every one has a label. The default is F1 over all labels.
@@ -339,7 +360,7 @@ def fit_rules(
             time_limit=time_limit,
             seed=seed,
         )
-    scale = next((score.scale for score in selection if score.is_chosen), 1.0)
+    chosen = next((score for score in selection if score.is_chosen), ScaleScore("decoder", 1.0, 0.0, 0.0, 0.0))
     lines: list[FittedRule] = []
     for index, statement in enumerate(space.rules):
         number = space.rules.numbers[index]
@@ -348,7 +369,7 @@ def fit_rules(
             continue
         at = positions[index]
         weight = weights[at]
-        cost = weight * scale if weight and scale else 0.0
+        cost = scale_cost(weight if chosen.weighting == "fitted" else weigh_confidence(statement), chosen.scale)
         gains = float(result.gains[at]), float(result.errors[at]), float(result.alone[at])
         lines.append(FittedRule(number, statement, weight, cost, *gains, cases[index], reasons[at]))
     means = result.total / len(rows), result.error / len(rows)

@@ -1,17 +1,18 @@
-"""How much fitted weights should cost a decoder: at several scales, labels of worlds that they were not fitted to.
+"""What breaking rules should cost a decoder: at several scales, labels of worlds that weights were not fitted to.
 
-Weights of one step of mean field say what each rule adds, but how far the best labels of all atoms together should
-follow them is another question. `score_scales` decodes every world with the weights that were fitted without its fold,
-times each scale, and chooses the simplest scale that is as good as the best: no rules, the weights as they are, the
-best.
+Weights of one step of mean field say what each rule adds to the log-odds of an atom, but how far the best labels of all
+atoms together should follow rules is another question: a decoder weighs body against head by itself, so that a rule may
+be worth keeping though it makes no atom more likely. `score_scales` decodes every world with the weights that were
+fitted without its fold, and with the log-odds of the confidences that rules came with, times each scale; it chooses the
+simplest that is as good as the best: no rules, the fitted weights as they are, the best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
-from typing import Any, TypeAlias
+from math import inf, log
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -23,10 +24,14 @@ from rulewright.inject.atoms.decoder import RuleDecoder
 from rulewright.inject.labelled_worlds import LabelledWorld
 from rulewright.inject.layer.layer import LogicLayer
 from rulewright.inject.rule_messages import Floats, Ids, as_tensors, pick_rows, read_domains
-from rulewright.logic import RuleSet
+from rulewright.logic import Rule, RuleSet, Statement, WeightedFormula
 
+Weighting: TypeAlias = Literal["fitted", "confidence"]
 LabelMetric: TypeAlias = Callable[[Any, Any, Any], Any]
 """A figure of labels, the higher the better, from how many are correct, given and wanted; numbers or arrays."""
+
+LEAST_DOUBT = 0.01
+"""A confidence counts for no more than one minus this: 1 is said of rules that met no exception yet."""
 
 RESAMPLES = 1000
 ONE_ERROR = 0.6827
@@ -46,9 +51,10 @@ def f1_of_labels(correct: Any, given: Any, wanted: Any) -> Any:
 class ScaleScore:
     """What labels score out of fold where breaking a rule costs ``scale`` times its weight.
 
-    ``difference`` is to the labels without rules, and ``error`` its standard error, by resampling worlds. The labels
-    are those of a decoder, or of a ``"layer"`` of one iteration, which is shown beside them. ``note`` says why there
-    are none.
+    The ``weighting`` says which weight: the one ``"fitted"``, or the log-odds of the ``"confidence"`` that the rule
+    came with. ``difference`` is to the labels without rules, and ``error`` its standard error, by resampling worlds.
+    The labels are those of a decoder, or of a ``"layer"`` of one iteration, which is shown beside them. ``note`` says
+    why there are none.
     """
 
     injector: str
@@ -58,12 +64,29 @@ class ScaleScore:
     error: float
     is_chosen: bool = False
     note: str = ""
+    weighting: Weighting = "fitted"
 
     def __str__(self) -> str:
         mark = "*" if self.is_chosen else " "
         name = "layer" if self.injector == "layer" else "no rules" if self.scale == 0 else f"× {self.scale:g}"
+        name += " confidence" if self.weighting == "confidence" else ""
         figures = f"{self.score:.4f}  {self.difference:+.4f} ± {self.error:.4f}" if not self.note else self.note
-        return f"{mark} {name:9} {figures}"
+        return f"{mark} {name:17} {figures}"
+
+
+def weigh_confidence(statement: Statement) -> float:
+    """Return the log-odds of a rule's confidence, 0 below ½; of a formula its weight, 0 of one that is to be learned.
+
+    >>> from rulewright.logic import parse_rules
+    >>> [round(weigh_confidence(rule), 2) for rule in parse_rules("0.9 :: b(X) :- a(X). b(X) :- c(X). hard !(a(X)).")]
+    [2.2, 4.6, inf]
+    """
+    if isinstance(statement, Rule):
+        confidence = min(max(statement.confidence, 0.5), 1 - LEAST_DOUBT)
+        return log(confidence / (1 - confidence))
+    if isinstance(statement, WeightedFormula) and statement.kind == "hard":
+        return inf
+    return max(0.0, getattr(statement, "weight", None) or 0.0)
 
 
 def score_scales(
@@ -92,34 +115,44 @@ def score_scales(
             counts, other, compute, resamples=RESAMPLES, confidence=ONE_ERROR, seed=seed
         )["score"]  # fmt: skip
 
-    def count(scale: float) -> Floats:
-        return _count_labels(space, worlds, fold_of, weights, scale, threshold, time_limit)
+    def count(key: tuple[Weighting, float]) -> Floats:
+        return _count_labels(space, worlds, fold_of, by_weighting[key[0]], key[1], threshold, time_limit)
 
-    alone = count(0.0)
-    counted: dict[float, Floats] = {0.0: alone}
+    by_weighting: dict[Weighting, Sequence[Sequence[float]]] = {
+        "fitted": weights,
+        "confidence": [[*map(weigh_confidence, space.rules)]] * len(weights),
+    }
+    nothing: tuple[Weighting, float] = ("fitted", 0.0)
+    alone = count(nothing)
+    counted = {nothing: alone}
     scores = [ScaleScore("decoder", 0.0, float(metric(*alone.sum(0))), 0.0, 0.0)]
-    if not any(0 < weight < inf for own in weights for weight in own):
-        return (replace(scores[0], is_chosen=True),)
-    layer = compare(_count_labels(space, worlds, fold_of, weights, None, threshold, time_limit), alone)
-    scores.append(ScaleScore("layer", 1.0, layer.first, layer.difference, (layer.high - layer.low) / 2))
-    for scale in sorted({float(scale) for scale in scales} - {0.0}):
-        try:
-            counted[scale] = count(scale)
-        except DataError as error:
-            nothing = float("nan")
-            scores.append(ScaleScore("decoder", scale, nothing, nothing, nothing, note=f"cannot be: {error}"))
+    for weighting, of_folds in by_weighting.items():
+        if not any(0 < weight < inf for own in of_folds for weight in own):
             continue
-        found = compare(counted[scale], alone)
-        scores.append(ScaleScore("decoder", scale, found.first, found.difference, (found.high - found.low) / 2))
-    best = max(counted, key=lambda scale: (float(metric(*counted[scale].sum(0))), -scale))
+        if weighting == "fitted":
+            layer = compare(_count_labels(space, worlds, fold_of, weights, None, threshold, time_limit), alone)
+            scores.append(ScaleScore("layer", 1.0, layer.first, layer.difference, (layer.high - layer.low) / 2))
+        for scale in sorted({float(scale) for scale in scales} - {0.0}):
+            try:
+                own = counted[weighting, scale] = count((weighting, scale))
+            except DataError as error:
+                none = float("nan")
+                note = f"cannot be: {error}"
+                scores.append(ScaleScore("decoder", scale, none, none, none, note=note, weighting=weighting))
+                continue
+            found = compare(own, alone)
+            width = (found.high - found.low) / 2
+            scores.append(ScaleScore("decoder", scale, found.first, found.difference, width, weighting=weighting))
+    best = max(counted, key=lambda key: (float(metric(*counted[key].sum(0))), -key[1]))
     chosen = best
-    for scale in (1.0, 0.0):
-        if scale in counted and scale != best:
-            lost = compare(counted[best], counted[scale])
+    simpler: list[tuple[Weighting, float]] = [("fitted", 1.0), nothing]
+    for key in simpler:
+        if key in counted and key != best:
+            lost = compare(counted[best], counted[key])
             if lost.difference <= (lost.high - lost.low) / 2:
-                chosen = scale
+                chosen = key
     return tuple(
-        replace(score, is_chosen=score.injector == "decoder" and score.scale == chosen and not score.note)
+        replace(score, is_chosen=score.injector == "decoder" and (score.weighting, score.scale) == chosen)
         for score in scores
     )
 
@@ -144,7 +177,7 @@ def _count_labels(
             relations=space.relations,
             domains=read_domains(space),
             distinct=space.distinct,
-            rule_costs=[_multiply(weight, scale or 0.0) for weight in own],
+            rule_costs=[scale_cost(weight, scale or 0.0) for weight in own],
             time_limit=time_limit,
         )
         layer = _make_layer(space, own) if scale is None else None
@@ -162,7 +195,12 @@ def _count_labels(
     return counts
 
 
-def _multiply(weight: float, scale: float) -> float:
+def scale_cost(weight: float, scale: float) -> float:
+    """Return ``weight · scale``: 0 of weight 0 at any scale, and infinite of a statement that must hold.
+
+    >>> scale_cost(2.0, 0.5), scale_cost(0.0, inf), scale_cost(inf, 0.0)
+    (1.0, 0.0, inf)
+    """
     return weight * scale if weight and (scale or weight < inf) else weight
 
 

@@ -61,7 +61,7 @@ def statements(draw):
 class Case:
     """Random logits and evidence for statements; what is not observed has at most so many labellings."""
 
-    def __init__(self, found, seed, labellings=2**11):
+    def __init__(self, found, seed, labellings=2**14):
         chance = random.Random(seed)
         self.rules = RuleSet(found, predicates=PREDICATES.values())
         self.rules = RuleSet(found, predicates=[PREDICATES[name] for name in self.rules.arities])

@@ -40,7 +40,8 @@ SETTINGS = {
     "min_confidence": 0.9,
     "candidate_confidence": 0.5,
     "candidate_preset": False,
-    "mining_rounds": 1,
+    "rounds": 2,
+    "rounds_epochs": 1,
     "confident": 0.5,
     "loss_weight": 0.1,
     "loss_warmup": 0.5,
@@ -90,7 +91,11 @@ def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     best = max(found["rows"][name]["selection_f1"] for name in ("calibrated", "hard", "soft", "layer", "hard and soft"))
     assert found["rows"]["chosen"]["selection_f1"] == best
     assert best >= found["rows"]["calibrated"]["selection_f1"]
-    assert found["mining_rounds"][0]["round"] == 0
+    for way in ("again", "again with rules"):
+        numbers = [row["round"] for row in found[f"rounds, {way}"]]
+        assert numbers in ([0, 1], [0, 1, 2])
+        assert found["rows"][way]["f1"] in [row["test_f1"] for row in found[f"rounds, {way}"]]
+    assert {"thresholds", "rules", "both"} <= set(found["ceiling"])
     assert any("without text: epoch 1 of 1" in line for line in told)
     again: list[str] = []
     repeated = family.run(experiment, seed=0, folder=tmp_path / "run", tell=again.append)

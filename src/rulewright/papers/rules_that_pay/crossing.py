@@ -11,7 +11,9 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from rulewright.datasets import locate
 from rulewright.datasets.download import cache_folder
+from rulewright.io import docred
 from rulewright.io.docred import Document
 from rulewright.papers.milr.networks import Backbone
 from rulewright.papers.milr.predictions import DocumentPrediction, Predictions, predict
@@ -24,11 +26,15 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CrossPredictions:
-    """Margins of documents: ``held_out`` by networks that did not learn from them, the others by the mean of all."""
+    """Margins of documents: ``held_out`` by networks that did not learn from them, ``test`` by the mean of all.
+
+    Unlabelled documents are predicted by the network of each fold, so that what is made of these predictions for a fold
+    knows nothing of the documents that it leaves out.
+    """
 
     held_out: Predictions
     test: Predictions
-    unlabelled: Predictions
+    unlabelled: tuple[Predictions, ...]
     seconds: float
 
 
@@ -66,8 +72,16 @@ class Crossing:
             save_file(model.state_dict(), file)
         return file
 
-    def train(self, name: str, *, extra: nn.Module | None = None, weight: float = 0.0) -> CrossPredictions:
-        """Train a network for each fold, with another loss where one is given, and predict."""
+    def train(
+        self,
+        name: str,
+        *,
+        extra: nn.Module | None = None,
+        weight: float = 0.0,
+        added: Sequence[Sequence[Document]] = (),
+        epochs: int | None = None,
+    ) -> CrossPredictions:
+        """Train a network for each fold, with another loss or more documents where they are given, and predict."""
         (self.folder / name).mkdir(parents=True, exist_ok=True)
         start = self.pretrain()
         labelled, folds = self.task.labelled, int(self.settings["folds"])
@@ -92,11 +106,12 @@ class Crossing:
                 if start is not None:
                     model.load_state_dict(load_file(start))
                 options = replace(
-                    self._options(self.settings["epochs"], self.settings["rate"]),
+                    self._options(epochs or self.settings["epochs"], self.settings["rate"]),
                     extra_weight=weight if extra is not None else 0.0,
                     extra_warmup=float(self.settings["loss_warmup"]),
                 )
                 chosen = [document for document, number in zip(labelled, fold_of, strict=True) if number != fold]
+                chosen += added[fold] if added else ()
                 result = self._train(model, chosen, options, f"{name}, fold {fold + 1} of {folds}", extra, own)
                 seconds += result
                 for part, documents in asked.items():
@@ -109,7 +124,7 @@ class Crossing:
         return CrossPredictions(
             _margins([held[title] for title in order], self.task.relations),
             _mean_margins(parts["test"]),
-            _mean_margins(parts["unlabelled"]),
+            tuple(_margins(part.documents, self.task.relations) for part in parts["unlabelled"]),
             seconds,
         )
 
@@ -145,6 +160,21 @@ class Crossing:
         checkpoints = (folder or self.folder / "pretraining") / "checkpoints"
         result = train_extractor(model, documents, settings=options, extra=extra, folder=checkpoints, progress=report)
         return result.seconds
+
+
+def read_published(task: PayTask) -> CrossPredictions:
+    """Return the published labels of ATLOP on DWIE (Fan et al. 2022) as log-odds of 1 and −1, of dev and of test."""
+    folder = locate("dwie") / "reference_predictions"
+
+    def read(part: str, documents: Sequence[Document]) -> Predictions:
+        sizes = {document.title: len(document.entities) for document in documents}
+        logits = {title: np.full((n, n, len(task.relations)), -1.0, np.float32) for title, n in sizes.items()}
+        for fact in docred.read_predictions(folder / f"result_ATLOP_{part}.json"):
+            logits[fact.title][fact.head, fact.tail, task.relations.index(fact.relation)] = 1.0
+        return Predictions(task.relations, tuple(DocumentPrediction(title, table) for title, table in logits.items()))
+
+    nothing = Predictions(task.relations, ())
+    return CrossPredictions(read("dev", task.held_out), read("test", task.test), (nothing,), 0.0)
 
 
 def _margins(documents: Sequence[DocumentPrediction], relations: Sequence[str]) -> Predictions:

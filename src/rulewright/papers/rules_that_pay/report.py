@@ -35,8 +35,10 @@ ROWS = {
     "hard and soft": "+ hard and soft decoder",
     "soft": "+ soft decoder",
     "layer": "+ layer",
-    "all": "+ loss, and the use chosen",
     "chosen": "the use chosen on documents held out",
+    "all": "+ loss, and the use chosen",
+    "again": "trained again on its own labels",
+    "again with rules": "trained again on labels with rules, and the use chosen",
 }
 COLOURS = ("#1f4e79", "#e0a030", "#4c8fbd", "#8c8c8c", "#7a3b69", "#3b7a57", "#b04a3a")
 MARKS = {"calibrated": "o", "hard": "s", "soft": "^", "hard and soft": "P", "layer": "D", "loss": "v"}
@@ -156,9 +158,10 @@ def ceiling_table(runs: Runs) -> str:
     for name, seeds in runs.items():
         alone = mean_and_sd(run["rows"]["calibrated"]["f1"] for run in seeds)
         best = mean_and_sd(run["rows"]["chosen"]["f1"] for run in seeds)
-        reached = [mean_and_sd(run["ceiling"][part] for run in seeds) for part in ("thresholds", "rules")]
+        reached = [mean_and_sd(run["ceiling"][part] for run in seeds) for part in ("thresholds", "rules", "both")]
         lines.append((title_of(name), alone, best, *reached))
-    return markdown_table(("", "calibrated", "chosen", "thresholds chosen on test", "rules fitted on test"), lines)
+    columns = ("", "calibrated", "chosen", "thresholds chosen on test", "rules chosen on test", "both")
+    return markdown_table(columns, lines)
 
 
 def list_rules(runs: Runs, count: int = 12) -> str:
@@ -177,21 +180,25 @@ def list_rules(runs: Runs, count: int = 12) -> str:
 
 
 def rounds_table(runs: Runs) -> str:
-    """Write the rounds of mining, where there are some."""
+    """Write the rounds of labelling, mining and training again, where there are some."""
     lines = [
         (
             f"{title_of(name)}, seed {run['seed']}",
+            "with" if "rules" in way else "without",
             str(row["round"]),
             f"{row['predicted_facts']:,}",
-            f"{row['candidates']:,}",
-            f"{row['kept']:,}",
-            f"{row['gain']:+.4f} ± {row['gain_error']:.4f}",
+            f"{row['hard']:,}",
+            f"{100 * row['selection_f1']:.2f}",
+            f"{100 * row['test_f1']:.2f}",
+            row["use"],
         )
         for name, seeds in runs.items()
         for run in seeds
-        for row in run["mining_rounds"]
+        for way in ("again", "again with rules")
+        for row in run.get(f"rounds, {way}", ())
     ]
-    return markdown_table(("", "round", "predicted facts", "candidates", "kept", "log-likelihood of a document"), lines)
+    columns = ("", "rules", "round", "predicted facts", "hard rules", "F1 held out", "F1 on test", "use")
+    return markdown_table(columns, lines) if lines else ABSENT
 
 
 def draw_reliability(runs: Runs, pages: Path) -> Path | None:

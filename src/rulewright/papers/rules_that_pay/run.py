@@ -8,6 +8,7 @@ chosen on these documents; the test documents are scored once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ from rulewright.inject.calibration import LabelCalibration
 from rulewright.io.docred import Document, Fact
 from rulewright.logic import RuleSet
 from rulewright.papers.catalogue import Experiment
-from rulewright.papers.rules_that_pay.crossing import Crossing, CrossPredictions
+from rulewright.papers.milr.predictions import Predictions
+from rulewright.papers.rules_that_pay.crossing import Crossing, CrossPredictions, read_published
 from rulewright.papers.rules_that_pay.documents import PayTask, load_pay_task, mine
 from rulewright.papers.rules_that_pay.uses import (
     CalibratedNetwork,
     Judge,
+    Tables,
     Use,
     calibrate_network,
+    decode,
     measure_ceiling,
     off_diagonal,
     tables,
@@ -54,14 +58,15 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     settings: Mapping[str, Any] = experiment.settings
     task = load_pay_task(settings["set"], folds=settings["folds"], share=settings["share"])
     crossing = Crossing(task, settings, seed, folder, tell)
-    network = crossing.train("plain")
-    hard, candidates, rounds = _find_rules(task, settings, network, seed, tell)
+    network = read_published(task) if settings["backbone"] == "published" else crossing.train("plain")
+    hard, candidates = _mine_both(task, settings)
     tell(
         f"{len(task.labelled)} documents, {len(task.textless)} without text; {len(hard)} hard rules, "
         f"{len(candidates)} to fit"
     )
-    rows, labels, fit, calibrated = _use_all(task, settings, network, hard, candidates, seed, tell)
+    plain = _use_all(task, settings, network, hard, candidates, seed, tell)
     judge = Judge(task, task.test)
+    rows = dict(plain.rows)
     rows["network"] = judge.score(off_diagonal(table > 0 for table in tables(network.test)))
     rows["threshold"] = judge.score(threshold_alone(task, network.held_out, network.test))
     figures: dict[str, Any] = {
@@ -74,24 +79,49 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
             "unlabelled": len(task.unlabelled),
             "test": len(task.test),
         },
-        "rules": {"hard": len(hard), "candidates": len(candidates), "kept": len(fit.kept)},
-        "fitted": [_describe_rule(row) for row in fit.table()[:40]],
-        "mining_rounds": rounds,
-        "calibration": _describe_calibration(calibrated, judge, network),
-        "seconds": {"training": round(network.seconds, 1)},
+        "rules": {"hard": len(hard), "candidates": len(candidates), "kept": len(plain.fit.kept)},
+        "fitted": [_describe_rule(row) for row in plain.fit.table()[:40]],
+        "scales": [str(score).strip() for score in plain.fit.selection],
+        "calibration": _describe_calibration(plain.calibrated, judge, network),
+        "seconds": {"training": round(network.seconds, 1), "using": plain.seconds},
     }
     if settings["loss_weight"]:
-        taught = crossing.train(
-            "taught", extra=_teaching_loss(task, settings, calibrated, fit), weight=settings["loss_weight"]
-        )
-        taught_rows, taught_labels, _, _ = _use_all(task, settings, taught, hard, candidates, seed, tell)
-        rows["loss"] = taught_rows["calibrated"]
-        rows["all"] = taught_rows["chosen"]
-        labels["loss"], labels["all"] = taught_labels["calibrated"], taught_labels["chosen"]
+        loss = CalibratedLoss(plain.calibrated.calibration, _teaching_loss(task, settings, plain.fit, hard))
+        taught = crossing.train("taught", extra=loss, weight=settings["loss_weight"])
+        uses = _use_all(task, settings, taught, hard, candidates, seed, tell)
+        rows["loss"], rows["all"] = uses.rows["calibrated"], uses.rows["chosen"]
         figures["seconds"]["training with the loss"] = round(taught.seconds, 1)
-    ceiling, seconds = timed(lambda: measure_ceiling(task, network.test, calibrated, candidates, seed=seed))
+    if settings["rounds"] and task.unlabelled:
+        for name, with_rules in (("again", False), ("again with rules", True)):
+            rows[name], figures[f"rounds, {name}"] = _iterate(crossing, network, plain, with_rules)
+    ceiling, seconds = timed(lambda: measure_ceiling(task, network.test, plain.calibrated, hard))
     tell(f"the ceiling: {ceiling} ({seconds:.0f} s)")
     return figures | {"rows": rows, "ceiling": ceiling}
+
+
+@dataclass(frozen=True)
+class _AllUses:
+    """A calibrated network, what was fitted to it, and every use with its row of figures."""
+
+    calibrated: CalibratedNetwork
+    fit: RuleFit
+    hard: RuleSet
+    uses: Mapping[str, Use]
+    rows: Mapping[str, dict[str, Any]]
+    seconds: Mapping[str, float]
+
+    def label(self, task: PayTask, documents: Predictions, *, with_rules: bool) -> Tables:
+        """Label other documents: calibrated alone, or by the decoder that is best on documents held out."""
+        margins = [self.calibrated.calibration.margins(table) for table in tables(documents)]
+        if not with_rules:
+            return off_diagonal(table > 0 for table in margins)
+        held = Judge(task, task.held_out)
+        name = max(("calibrated", "hard", "soft"), key=lambda name: held.f1(self.uses[name].held_out))
+        if name == "hard":
+            return decode(self.hard, None, margins, task.relations)
+        assert self.fit.best is not None
+        costs = self.fit.costs_at(self.fit.best) if name == "soft" else [0.0] * len(self.fit.rules)
+        return decode(self.fit.rules, costs, margins, task.relations)
 
 
 def _use_all(
@@ -102,13 +132,13 @@ def _use_all(
     candidates: RuleSet,
     seed: int,
     tell: Callable[[str], None],
-) -> tuple[dict[str, Any], dict[str, Any], RuleFit, CalibratedNetwork]:
+) -> _AllUses:
     """Calibrate a network, fit rules to it, use them in every way, and score that on the test documents."""
-    calibrated = calibrate_network(
-        task, network.held_out, network.test, network.unlabelled, thresholds=settings["thresholds"], seed=seed
+    calibrated, calibrating = timed(
+        lambda: calibrate_network(task, network.held_out, network.test, thresholds=settings["thresholds"], seed=seed)
     )
     held = Judge(task, task.held_out)
-    fit, seconds = timed(
+    fit, fitting = timed(
         lambda: fit_rules(
             candidates,
             calibrated.held_out,
@@ -118,8 +148,9 @@ def _use_all(
             seed=seed,
         )
     )
-    tell(f"{fit!r} in {seconds:.0f} s")
-    uses = use_rules(task, calibrated, hard, fit, tell=tell)
+    tell(f"{fit!r} in {fitting:.0f} s")
+    found, using = timed(lambda: use_rules(task, calibrated, hard, fit, tell=tell))
+    uses: dict[str, Use] = found
     best = max(uses, key=lambda name: held.f1(uses[name].held_out))
     uses["chosen"] = Use(uses[best].held_out, uses[best].test, {"use": best})
     judge = Judge(task, task.test)
@@ -134,79 +165,90 @@ def _use_all(
     }
     for name, row in rows.items():
         tell(f"{name}: F1 {row['f1']:.4f}, held out {row['selection_f1']:.4f}")
-    return rows, {name: use.test for name, use in uses.items()}, fit, calibrated
+    seconds = {"calibration": round(calibrating, 1), "fit_rules": round(fitting, 1), "uses": round(using, 1)}
+    return _AllUses(calibrated, fit, hard, uses, rows, seconds)
 
 
-def _find_rules(
-    task: PayTask, settings: Mapping[str, Any], network: CrossPredictions, seed: int, tell: Callable[[str], None]
-) -> tuple[RuleSet, RuleSet, list[dict[str, Any]]]:
-    """Mine hard rules and candidates, from annotations and then from confident predictions too, while that gains."""
-    confidence = settings["min_confidence"]
-    hard = mine(task.annotated, min_confidence=confidence, preset=True)
-    candidates = _mine_candidates(task.annotated, settings).merge(hard)
-    rounds: list[dict[str, Any]] = []
-    if not settings["mining_rounds"]:
-        return hard, candidates, rounds
-    calibrated = calibrate_network(
-        task, network.held_out, network.test, network.unlabelled, thresholds=settings["thresholds"], seed=seed
-    )
-    gold = Judge(task, task.held_out).gold()
-    best: tuple[float, RuleSet] | None = None
-    added: tuple[Document, ...] = ()
-    for number in range(int(settings["mining_rounds"]) + 1):
-        found = candidates if not number else _mine_candidates((*task.annotated, *added), settings).merge(hard)
-        fit = fit_rules(found, calibrated.held_out, gold, relations=task.relations, seed=seed, scales=())
-        rounds.append(
-            {
-                "round": number,
-                "documents": len(task.annotated) + len(added),
-                "predicted_facts": sum(len(document.facts) for document in added),
-                "candidates": len(found),
-                "kept": len(fit.kept),
-                "gain": fit.log_likelihood,
-                "gain_error": fit.log_likelihood_error,
-            }
-        )
-        tell(f"mining round {number}: {rounds[-1]}")
-        if best is not None and fit.log_likelihood <= best[0]:
+def _mine_both(task: PayTask, settings: Mapping[str, Any], added: Sequence[Document] = ()) -> tuple[RuleSet, RuleSet]:
+    """Mine hard rules, and with them those whose worth is measured on the network."""
+    documents = (*task.annotated, *added)
+    hard = mine(documents, min_confidence=settings["min_confidence"], preset=True)
+    more = mine(documents, min_confidence=settings["candidate_confidence"], preset=settings["candidate_preset"])
+    return hard, more.merge(hard)
+
+
+def _iterate(
+    crossing: Crossing, network: CrossPredictions, plain: _AllUses, with_rules: bool
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Label documents without annotations, train again with them, mine again, while documents held out are better.
+
+    Without rules labels are those of the calibrated network and rules stay as they were, so that what is gained with
+    rules can be told from what comes of training again.
+    """
+    task, settings, tell = crossing.task, crossing.settings, crossing.tell
+    use = "chosen" if with_rules else "calibrated"
+    best, rounds = plain, [_describe_round(0, 0, plain, use)]
+    for number in range(1, int(settings["rounds"]) + 1):
+        added = [
+            _annotate(task, best.label(task, predictions, with_rules=with_rules)) for predictions in network.unlabelled
+        ]
+        name = f"again{'_with_rules' if with_rules else ''}_{number}"
+        network = crossing.train(name, added=added, epochs=settings["rounds_epochs"])
+        hard, candidates = plain.hard, plain.fit.given
+        if with_rules:
+            confident = float(settings["confident"])
+            sure = [_annotate(task, _be_sure(best, predictions, confident)) for predictions in network.unlabelled]
+            hard, candidates = _mine_both(task, settings, sure[0])
+        again = _use_all(task, settings, network, hard, candidates, crossing.seed, tell)
+        facts = round(float(np.mean([sum(len(document.facts) for document in part) for part in added])))
+        rounds.append(_describe_round(number, facts, again, use))
+        tell(f"{name}: {rounds[-1]}")
+        if again.rows[use]["selection_f1"] <= best.rows[use]["selection_f1"]:
             break
-        best = fit.log_likelihood, found
-        added = _label_confidently(task, calibrated.unlabelled, float(settings["confident"]))
-    assert best is not None
-    return hard, best[1], rounds
+        best = again
+    return dict(best.rows[use]), rounds
 
 
-def _mine_candidates(documents: Sequence[Document], settings: Mapping[str, Any]) -> RuleSet:
-    return mine(documents, min_confidence=settings["candidate_confidence"], preset=settings["candidate_preset"])
+def _describe_round(number: int, facts: int, uses: _AllUses, use: str) -> dict[str, Any]:
+    return {
+        "round": number,
+        "predicted_facts": facts,
+        "hard": len(uses.hard),
+        "candidates": len(uses.fit.given),
+        "kept": len(uses.fit.kept),
+        "selection_f1": uses.rows[use]["selection_f1"],
+        "test_f1": uses.rows[use]["f1"],
+        "use": uses.rows[use]["chosen"].get("use", use),
+    }
 
 
-def _label_confidently(task: PayTask, log_odds: Sequence[Any], confident: float) -> tuple[Document, ...]:
-    """Return unlabelled documents with the facts that are at least so probable."""
+def _be_sure(uses: _AllUses, predictions: Predictions, confident: float) -> Tables:
+    """Return the facts that are at least so probable."""
     bound = float(np.log(confident) - np.log1p(-confident))
+    return off_diagonal(uses.calibrated.calibration.logits(table) >= bound for table in tables(predictions))
+
+
+def _annotate(task: PayTask, labels: Tables) -> tuple[Document, ...]:
+    """Return the unlabelled documents with labels as their facts."""
     documents = []
-    for document, table in zip(task.unlabelled, log_odds, strict=True):
+    for document, table in zip(task.unlabelled, labels, strict=True):
         facts = tuple(
-            Fact(int(head), task.relations[relation], int(tail))
-            for head, tail, relation in np.argwhere(off_diagonal([table >= bound])[0])
+            Fact(int(head), task.relations[relation], int(tail)) for head, tail, relation in np.argwhere(table)
         )
         documents.append(Document(document.title, document.sentences, document.entities, facts))
     return tuple(documents)
 
 
-def _teaching_loss(
-    task: PayTask, settings: Mapping[str, Any], calibrated: CalibratedNetwork, fit: RuleFit
-) -> nn.Module | None:
-    if not len(fit.kept):
-        return None
-    loss = ConsistencyLoss(
-        fit.kept,
+def _teaching_loss(task: PayTask, settings: Mapping[str, Any], fit: RuleFit, hard: RuleSet) -> ConsistencyLoss:
+    """Return the loss of the rules that were fitted, by their weights; of hard rules where none helps."""
+    return ConsistencyLoss(
+        fit.kept if len(fit.kept) else hard,
         relations=task.relations,
         form="published",
         eta={int(length): slack for length, slack in settings["loss_eta"].items()},
         side=settings["loss_side"],
-        weights="annotated",
+        weights="annotated" if len(fit.kept) else "one",
     )
-    return CalibratedLoss(calibrated.calibration, loss)
 
 
 def _describe_rule(row: Mapping[str, Any]) -> dict[str, Any]:

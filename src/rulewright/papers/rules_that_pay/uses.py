@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 import torch
 
 from rulewright.evaluate.extraction import evaluate_extraction
-from rulewright.inject import LogicLayer, RuleDecoder, RuleFit, calibrate, fit_rules
+from rulewright.inject import LogicLayer, RuleDecoder, RuleFit, calibrate
 from rulewright.inject.calibration import LabelCalibration
+from rulewright.inject.rule_scales import weigh_confidence
 from rulewright.io.docred import Document
-from rulewright.logic import RuleSet
+from rulewright.logic import RuleSet, Statement
 from rulewright.papers.milr.decoding import gold_labels, labels_to_facts
 from rulewright.papers.milr.predictions import DocumentPrediction, Predictions, best_threshold
 from rulewright.papers.rules_that_pay.documents import PayTask
@@ -82,18 +84,17 @@ def tables(predictions: Predictions) -> Tables:
 
 @dataclass(frozen=True)
 class CalibratedNetwork:
-    """A network's calibrated log-odds and margins of documents held out (out of fold) and of others."""
+    """A network's calibrated log-odds and margins of documents held out (out of fold) and of test documents."""
 
     calibration: LabelCalibration
     held_out: Tables
     held_out_margins: Tables
     test: Tables
     test_margins: Tables
-    unlabelled: Tables
 
 
 def calibrate_network(
-    task: PayTask, held_out: Predictions, test: Predictions, unlabelled: Predictions, *, thresholds: Any, seed: int
+    task: PayTask, held_out: Predictions, test: Predictions, *, thresholds: Any, seed: int
 ) -> CalibratedNetwork:
     """Calibrate on documents held out."""
     gold = Judge(task, task.held_out).gold()
@@ -105,7 +106,6 @@ def calibrate_network(
         list(calibration.out_of_fold.margins),
         [calibration.logits(table) for table in tables(test)],
         [calibration.margins(table) for table in tables(test)],
-        [calibration.logits(table) for table in tables(unlabelled)],
     )
 
 
@@ -135,10 +135,8 @@ class Use:
     chosen: Mapping[str, Any]
 
 
-def best_scale(fit: RuleFit) -> float:
-    """Return how many times its weight breaking a rule costs the decoder that is best on documents held out."""
-    decoders = [score for score in fit.selection if score.injector == "decoder" and not score.note]
-    return max(decoders, key=lambda score: score.score).scale
+LAYER_SCALES = (0.1, 0.5)
+"""How many times the log-odds of its confidence a rule may weigh in a layer, beside the fitted weights."""
 
 
 def use_rules(
@@ -154,64 +152,82 @@ def use_rules(
         decode(rules, None, held, relations), decode(rules, None, test, relations), {"rules": len(rules)}
     )
 
-    kept, scale = fit.kept, best_scale(fit)
-    costs = [scale * weight if scale else 0.0 for weight in fit.weights if weight]
+    best = fit.best
+    assert best is not None
+    costs = fit.costs_at(best)
+    chosen = {"weights": best.weighting, "scale": best.scale if np.isfinite(best.scale) else "hard"}
+    if not any(costs):
+        chosen = {"rules": 0}
     uses["soft"] = Use(
-        decode(kept, costs, held, relations),
-        decode(kept, costs, test, relations),
-        {"scale": scale if np.isfinite(scale) else "hard", "rules": len(kept) if scale else 0},
+        decode(fit.rules, costs, held, relations),
+        decode(fit.rules, costs, test, relations),
+        {**chosen, "rules": sum(cost > 0 for cost in costs)},
     )
     # hard rules beside the soft ones: what follows from them costs nothing to keep where both agree
-    together = rules.merge(kept)
-    by_rule = {rule.canonical(): cost for rule, cost in zip(kept.rules, costs, strict=True)}
-    hard_and_soft = [
-        float("inf") if index < len(rules) else by_rule[statement.canonical()]
-        for index, statement in enumerate(together.rules)
+    must_hold = {rule.canonical() for rule in rules.rules}
+    mixed = [
+        float("inf") if statement.canonical() in must_hold else cost
+        for statement, cost in zip(fit.given.rules, costs, strict=True)
     ]
     uses["hard and soft"] = Use(
-        decode(together, hard_and_soft, held, relations), decode(together, hard_and_soft, test, relations), {}
+        decode(fit.rules, mixed, held, relations), decode(fit.rules, mixed, test, relations), chosen
     )
-
-    gold = judge.gold()
-    found: list[tuple[Mapping[str, Any], float, Tables, Tables]] = [
-        ({"iterations": 0}, judge.f1(uses["calibrated"].held_out), uses["calibrated"].held_out, uses["calibrated"].test)
-    ]
-    for iterations in (1, 2) if len(kept) else ():
-        sent = send(kept, network.held_out, relations, iterations)
-        again = calibrate(sent, gold, relations=relations, folds=5)
-        assert again.out_of_fold is not None
-        labels = off_diagonal(table > 0 for table in again.out_of_fold.margins)
-        on_test = [again.margins(table) for table in send(kept, network.test, relations, iterations)]
-        found.append(({"iterations": iterations}, judge.f1(labels), labels, off_diagonal(t > 0 for t in on_test)))
-    chosen, f1, labels, on_test_labels = max(found, key=lambda each: each[1])
-    tell(f"layer: {dict(chosen)} gives F1 {f1:.4f} on documents held out")
-    uses["layer"] = Use(labels, on_test_labels, chosen)
+    uses["layer"] = _use_layer(task, network, fit, uses["calibrated"])
+    tell(f"layer: {dict(uses['layer'].chosen)} gives F1 {judge.f1(uses['layer'].held_out):.4f} on documents held out")
     return uses
 
 
-def measure_ceiling(
-    task: PayTask, test: Predictions, network: CalibratedNetwork, candidates: RuleSet, *, seed: int
-) -> dict[str, Any]:
+def _use_layer(task: PayTask, network: CalibratedNetwork, fit: RuleFit, alone: Use) -> Use:
+    """Return the labels behind a layer, calibrated anew, with the weights that are best on documents held out."""
+    judge = Judge(task, task.held_out)
+    gold = judge.gold()
+    layers: list[tuple[dict[str, Any], RuleSet]] = []
+    if len(fit.kept):
+        layers += [({"weights": "fitted", "iterations": iterations}, fit.kept) for iterations in (1, 2)]
+    confidences = [weigh_confidence(statement) for statement in fit.given]
+    for scale in LAYER_SCALES:
+        weighted = fit.given.with_weights([scale * weight for weight in confidences])
+        layers.append(({"weights": "confidence", "scale": scale, "iterations": 1}, weighted))
+    found = [(judge.f1(alone.held_out), alone)]
+    for chosen, rules in layers:
+        sent = send(rules, network.held_out, task.relations, chosen["iterations"])
+        again = calibrate(sent, gold, relations=task.relations, folds=5)
+        assert again.out_of_fold is not None
+        labels = off_diagonal(table > 0 for table in again.out_of_fold.margins)
+        on_test = [again.margins(t) for t in send(rules, network.test, task.relations, chosen["iterations"])]
+        found.append((judge.f1(labels), Use(labels, off_diagonal(t > 0 for t in on_test), chosen)))
+    return max(found, key=lambda pair: pair[0])[1]
+
+
+def choose_rules(rules: RuleSet, margins: Tables, gold: Tables, relations: Sequence[str]) -> RuleSet:
+    """Drop the rules that change more labels wrongly than rightly, and decode again, until none does."""
+    while len(rules):
+        decoder = RuleDecoder(rules, relations=relations)
+        right: Counter[Statement] = Counter()
+        for table, truth in zip(margins, gold, strict=True):
+            for change in decoder(table).changes:
+                if change.rule is not None:
+                    head, tail = change.args
+                    is_right = bool(truth[head, tail, relations.index(change.predicate)]) == change.after
+                    right[change.rule] += 1 if is_right else -1
+        kept = [rule for rule in rules if right[rule] >= 0]
+        if len(kept) == len(rules):
+            break
+        rules = RuleSet(kept)
+    return rules
+
+
+def measure_ceiling(task: PayTask, test: Predictions, network: CalibratedNetwork, rules: RuleSet) -> dict[str, Any]:
     """Return what thresholds, and rules, chosen on the test documents themselves would reach."""
     judge = Judge(task, task.test)
     gold = judge.gold()
     own = calibrate(tables(test), gold, relations=task.relations, thresholds="own", shrinkage=0, folds=None)
-    fit = fit_rules(
-        candidates,
-        network.test,
-        gold,
-        relations=task.relations,
-        threshold=dict(network.calibration.thresholds),
-        seed=seed,
-    )
-    labels = decode(
-        fit.kept, [best_scale(fit) * weight for weight in fit.weights if weight], network.test_margins, task.relations
-    )
-    return {
-        "thresholds": judge.f1(off_diagonal(own.margins(table) > 0 for table in tables(test))),
-        "rules": judge.f1(labels),
-        "rules_kept": len(fit.kept),
-    }
+    margins = [own.margins(table) for table in tables(test)]
+    found: dict[str, Any] = {"thresholds": judge.f1(off_diagonal(table > 0 for table in margins))}
+    for name, scores in (("rules", network.test_margins), ("both", margins)):
+        kept = choose_rules(rules, scores, gold, task.relations)
+        found |= {name: judge.f1(decode(kept, None, scores, task.relations)), f"{name}_kept": len(kept)}
+    return found
 
 
 def threshold_alone(task: PayTask, held_out: Predictions, test: Predictions) -> Tables:
