@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Any, ClassVar, Self
@@ -116,10 +116,11 @@ class LNNLearner(Learner):
         folder: keeps checkpoints; fitting again goes on where it stopped.
         memory_limit: of the database.
 
-    ``rules_`` has the crisp rules that hold the same training facts true as the network, with what was learned and
-    their ``disagreement`` in ``@{…}``; ``templates_`` the templates with all that was learned, which another learner
-    takes up; ``trained_`` how training went; ``unseen_`` how many facts of the last `predict` name entities that the
-    facts do not have (their value is 0).
+    ``rules_`` has the crisp rules that hold the same training facts true as the network, with what was learned, their
+    ``disagreement`` and ``truth`` (what the network gives the head when just the body holds) in ``@{…}``; confidence is
+    ``support / body``, counted on the facts, or the truth where these lack a predicate of the rule; ``templates_`` the
+    templates with all that was learned, which another learner takes up; ``trained_`` how training went; ``unseen_`` how
+    many facts of the last `predict` name entities that the facts do not have (their value is 0).
 
     >>> from rulewright.data import KnowledgeBase
     >>> pairs = [(f"p{i}", f"q{i}", f"r{i}") for i in range(9)]
@@ -456,9 +457,14 @@ def _read_query(query: str) -> tuple[Value, ...]:
 
 
 def _count_rule(rule: Rule, kb: KnowledgeBase, engine: Engine) -> Rule:
-    """Add how often the rule's body holds, and its head with it, where the facts have all its predicates."""
+    """Make the confidence the share of cases in which the head is a fact, where the facts have all its predicates.
+
+    The network's truth value of a head is no such share: a margin is reached by any value above that of wrong facts.
+    """
     atoms = [rule.head, *(literal.unit for literal in rule.alternatives()[0] if isinstance(literal.unit, Atom))]
     if any(str(atom.predicate) not in kb.predicates for atom in atoms):
         return rule
     support = engine.support(rule.head, rule.body)
-    return rule.annotated(support=support.groundings, body=support.body_groundings)
+    counted = rule.annotated(truth=rule.confidence, support=support.groundings, body=support.body_groundings)
+    share = support.groundings / support.body_groundings if support.body_groundings else 0.0
+    return replace(counted, confidence=float(f"{share:.4g}"))
