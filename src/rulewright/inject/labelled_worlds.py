@@ -8,7 +8,7 @@ indices where a predicate has classes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -110,6 +110,22 @@ def read_labelled_worlds(
                 raise
             raise DataError(f"world {index}: {error}") from None
     return worlds
+
+
+def split_arguments(world: LabelledWorld, parts: int, seed: int) -> list[LabelledWorld]:
+    """Return a world several times, each with the atoms of other first arguments counted: parts of one large graph.
+
+    >>> (world,) = read_labelled_worlds({"r": np.zeros((4, 4))}, {"r": np.eye(4, dtype=bool)})
+    >>> [part.counted["r"].sum().item() for part in split_arguments(world, 2, 0)]
+    [8, 8]
+    """
+    chosen: list[dict[str, Labels]] = [{} for _ in range(parts)]
+    for name, counted in world.counted.items():
+        size = counted.shape[1] if counted.ndim > 1 else 1
+        part_of = np.random.default_rng([seed, size]).permutation(size) % parts
+        for part, own in enumerate(chosen):
+            own[name] = counted & (part_of == part).reshape(1, -1, *(1,) * (counted.ndim - 2))[: counted.shape[0]]
+    return [replace(world, counted=own) for own in chosen]
 
 
 def _is_list(values: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite
 from typing import Any
@@ -20,9 +20,9 @@ import numpy.typing as npt
 from rulewright.checks import Flag, Real, Whole, check_parameter
 from rulewright.errors import DataError
 from rulewright.inject.atom_space import AtomSpace, Domains
-from rulewright.inject.labelled_worlds import read_labelled_worlds
+from rulewright.inject.labelled_worlds import LabelledWorld, read_labelled_worlds, split_arguments
 from rulewright.inject.rule_likelihood import Likelihood, fit_weights
-from rulewright.inject.rule_messages import Floats, RuleCases, measure_rules, read_messages, split_rows
+from rulewright.inject.rule_messages import Floats, RuleCases, WorldRow, measure_rules, read_messages, split_rows
 from rulewright.inject.rule_scales import (
     LabelMetric,
     ScaleScore,
@@ -53,6 +53,9 @@ STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 SMALLEST = 1e-3
 """The weight below which a rule counts as dropped."""
+
+PARTS = 2
+"""Into how many parts a fold divides the atoms of worlds that are fewer than the folds."""
 
 LIKELY = 0.05
 """The probability that some body must have for a rule to count as one that fires."""
@@ -291,7 +294,8 @@ def fit_rules(
         gold: labels of the same structure: truth values, or class indices.
         relations, domains, distinct: as of every injector (`rulewright.inject.atom_space`).
         evidence, mask: those of the call, or one for each call.
-        folds: how many parts the worlds are split into, at least 3.
+        folds: how many parts the worlds are split into, at least 3; worlds and rows of a batch stay whole, or, where
+            they are fewer, as one large graph is, all atoms of a first argument.
         seed: of the split, and of the worlds that are resampled.
         priors: add formulas ``p(X, Y)`` and ``!p(X, Y)`` for every predicate that is predicted and occurs in a rule,
             behind the rules: a rule alone can only raise its head where the body holds, not lower it where none does.
@@ -329,7 +333,7 @@ def fit_rules(
     worlds = read_labelled_worlds(predictions, gold, space=space, evidence=evidence, mask=mask)
     rows = list(split_rows(space, worlds))
     if len(rows) < folds:
-        raise DataError(f"{folds} folds need as many worlds, got {len(rows):,}; give more worlds, or fewer folds (3)")
+        worlds, rows = _split_graphs(worlds, rows, PARTS * folds, seed)
     fitted = [index for index, statement in enumerate(space.rules) if getattr(statement, "kind", "") != "hard"]
     if not fitted:
         raise DataError("there is no rule to fit: all statements are hard formulas" if len(space.rules) else "no rules")
@@ -374,6 +378,24 @@ def fit_rules(
         lines.append(FittedRule(number, statement, weight, cost, *gains, cases[index], reasons[at]))
     means = result.total / len(rows), result.error / len(rows)
     return RuleFit(space.rules, tuple(lines), penalty, len(rows), folds, *means, path, selection)
+
+
+def _split_graphs(
+    worlds: Sequence[LabelledWorld], rows: Sequence[WorldRow], parts: int, seed: int
+) -> tuple[list[LabelledWorld], list[WorldRow]]:
+    """Return few large worlds as many, each with a part of the atoms, and their rows."""
+    found_worlds: list[LabelledWorld] = []
+    found_rows: list[WorldRow] = []
+    start = 0
+    for world in worlds:
+        own = rows[start : start + world.rows]
+        start += world.rows
+        for part in split_arguments(world, parts, seed):
+            found_worlds.append(part)
+            for index, row in enumerate(own):
+                counted = {name: values[index] for name, values in part.counted.items()}
+                found_rows.append(replace(row, counted=counted))
+    return found_worlds, found_rows
 
 
 def _add_priors(space: AtomSpace, predicted: Collection[str]) -> RuleSet:

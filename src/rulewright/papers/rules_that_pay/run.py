@@ -86,11 +86,13 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         "seconds": {"training": round(network.seconds, 1), "using": plain.seconds},
     }
     if settings["loss_weight"]:
-        loss = CalibratedLoss(plain.calibrated.calibration, _teaching_loss(task, settings, plain.fit, hard))
-        taught = crossing.train("taught", extra=loss, weight=settings["loss_weight"])
-        uses = _use_all(task, settings, taught, hard, candidates, seed, tell)
+        uses = plain
+        if len(plain.fit.kept):  # else there is nothing to teach
+            loss = CalibratedLoss(plain.calibrated.calibration, _teaching_loss(task, settings, plain.fit))
+            taught = crossing.train("taught", extra=loss, weight=settings["loss_weight"])
+            uses = _use_all(task, settings, taught, hard, candidates, seed, tell)
+            figures["seconds"]["training with the loss"] = round(taught.seconds, 1)
         rows["loss"], rows["all"] = uses.rows["calibrated"], uses.rows["chosen"]
-        figures["seconds"]["training with the loss"] = round(taught.seconds, 1)
     if settings["rounds"] and task.unlabelled:
         for name, with_rules in (("again", False), ("again with rules", True)):
             rows[name], figures[f"rounds, {name}"] = _iterate(crossing, network, plain, with_rules)
@@ -239,15 +241,15 @@ def _annotate(task: PayTask, labels: Tables) -> tuple[Document, ...]:
     return tuple(documents)
 
 
-def _teaching_loss(task: PayTask, settings: Mapping[str, Any], fit: RuleFit, hard: RuleSet) -> ConsistencyLoss:
-    """Return the loss of the rules that were fitted, by their weights; of hard rules where none helps."""
+def _teaching_loss(task: PayTask, settings: Mapping[str, Any], fit: RuleFit) -> ConsistencyLoss:
+    """Return the loss of the rules that help, by their fitted weights."""
     return ConsistencyLoss(
-        fit.kept if len(fit.kept) else hard,
+        fit.kept,
         relations=task.relations,
         form="published",
         eta={int(length): slack for length, slack in settings["loss_eta"].items()},
         side=settings["loss_side"],
-        weights="annotated" if len(fit.kept) else "one",
+        weights="annotated",
     )
 
 
