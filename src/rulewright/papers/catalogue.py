@@ -45,7 +45,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "matrix": ("run",),
     "milr": ("run",),
     "nlil": ("even", "scenes", "kbc"),
-    "rules_that_pay": ("run",),
+    "rules_that_pay": ("run", "teaching"),
 }
 """The modules of each family that have a ``run``; the setting ``task`` of an experiment chooses one of them."""
 

@@ -55,7 +55,7 @@ class PageReport:
 def write_report(
     family: str, results: str | os.PathLike[str], pages: str | os.PathLike[str] | None = None
 ) -> PageReport:
-    """Read every ``FAMILY_NAME_SEED.json`` in ``results`` and renew ``FAMILY.md`` and its plots in ``pages``.
+    """Read every ``FAMILY_NAME_SEED.json`` in ``results`` and renew the family's page and its plots in ``pages``.
 
     It works with the runs that there are; ``missing`` names the others. Pages are in ``results`` unless given.
     """
@@ -65,7 +65,7 @@ def write_report(
     runs = read_runs(results_folder, family)
     build: BuildPage = import_module(f"rulewright.papers.{family}.report").build_page
     content = build(runs, results_folder, pages_folder)
-    page = pages_folder / f"{family}.md"
+    page = pages_folder / f"{family.replace('_', '-')}.md"
     write_page(page, content.title, content.blocks)
     return PageReport(
         tuple(f"{name} seed {run['seed']}" for name, seeds in runs.items() for run in seeds),

@@ -62,10 +62,15 @@ def test_every_cell_is_filled_and_a_second_run_goes_on(tmp_path, monkeypatch):
     experiment = Experiment("matrix/umls", "made up", {**settings, "NLILLearner": nlil})
     told: list[str] = []
     found = matrix.run(experiment, seed=0, folder=tmp_path, tell=told.append)
-    assert [*found["rows"]] == ["network alone", *(f"{learner}, {use}" for learner in LEARNERS for use in matrix.USES)]
+    assert [*found["rows"]] == [
+        "uncalibrated",
+        "network alone",
+        *(f"{learner}, {use}" for learner in LEARNERS for use in matrix.USES),
+    ]
     for row in found["rows"].values():
         assert 0 <= row["f1"] <= 1
-    assert found["rows"]["RuleMiner, decoder"]["own_consistency"] in (None, 1.0)
+        if row is not found["rows"]["uncalibrated"]:
+            assert row["selection_f1"] >= found["rows"]["network alone"]["selection_f1"]
     assert (tmp_path / "RuleMiner.rules").exists()
     again = matrix.run(experiment, seed=0, folder=tmp_path, tell=told.append)
     assert _without_times(again["rows"]) == _without_times(found["rows"])
@@ -137,4 +142,4 @@ def test_a_family_runs_all_its_experiments(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["matrix/dwie", "matrix/umls"])
 def test_settings_are_complete(name):
     settings = experiments()[name].settings
-    assert {"set", "network", "decoder", "layer", "loss", *LEARNERS} <= set(settings)
+    assert {"set", "network", "decoder", "scales", "loss", *LEARNERS} <= set(settings)

@@ -14,7 +14,7 @@ from rulewright.papers.catalogue import Experiment, experiments
 from rulewright.papers.documents import write_names_as_text
 from rulewright.papers.milr.predictions import DocumentPrediction, Predictions
 from rulewright.papers.milr.tasks import MilrTask
-from rulewright.papers.rules_that_pay import crossing
+from rulewright.papers.rules_that_pay import crossing, teaching
 from rulewright.papers.rules_that_pay import run as family
 from rulewright.papers.rules_that_pay.crossing import Crossing
 from rulewright.papers.rules_that_pay.documents import PayTask, _draw, mine
@@ -105,6 +105,37 @@ def test_a_run_from_end_to_end(task, monkeypatch, tmp_path):
     content = build_page({"rules_that_pay/dwie_atlop": [found]}, tmp_path, tmp_path)
     assert "+ soft decoder" in content.blocks["main"]
     assert all(picture.exists() for picture in content.pictures)
+
+
+def test_every_form_of_the_loss_is_trained_and_scored(task, monkeypatch, tmp_path):
+    monkeypatch.setattr(teaching, "load_pay_task", lambda *_, **__: task)
+    forms = experiments()["rules_that_pay/dwie_teaching"].settings["forms"]
+    experiment = Experiment("rules_that_pay/dwie_teaching", "made up", {**SETTINGS, "epochs": 1, "forms": forms})
+    found = teaching.run(experiment, seed=0, folder=tmp_path / "run", tell=lambda line: None)
+    left_out = {name for name in ("none", *forms) if name not in found["rows"]}
+    assert left_out <= {"beta", "fitted"}, "forms without rules, of so few documents"
+    assert ("fitted" in left_out) == (found["rules"]["kept"] == 0)
+    for row in found["rows"].values():
+        correct, given, wanted = np.sum(row["counts"], axis=0)
+        assert row["f1"] == pytest.approx(2 * correct / (given + wanted))
+    table = build_page({"rules_that_pay/dwie_teaching": [found]}, tmp_path, tmp_path).blocks["teaching"]
+    assert "taught by the hard decoder" in table
+
+
+def test_published_labels_are_log_odds(monkeypatch, tmp_path):
+    chance = random.Random(1)
+    dev, test = documents(2, chance), documents(1, chance)
+    folder = tmp_path / "dwie" / "reference_predictions"
+    folder.mkdir(parents=True)
+    for part, found in (("dev", dev), ("test", test)):
+        record = [{"title": found[0].title, "h_idx": 1, "t_idx": 0, "r": "child_of"}]
+        (folder / f"result_ATLOP_{part}.json").write_text(json.dumps(record))
+    monkeypatch.setattr(crossing, "locate", lambda name: tmp_path / name)
+    milr = MilrTask("made up", dev, (), test, ("parent_of", "child_of"), RULES, frozenset(), RULES)
+    published = crossing.read_published(PayTask(milr, dev, dev, (), ()))
+    first, second = published.held_out.documents
+    assert np.argwhere(first.logits == 1).tolist() == [[1, 0, 1]] and (second.logits == -1).all()
+    assert [document.title for document in published.test.documents] == [test[0].title]
 
 
 def test_every_document_is_predicted_by_networks_that_did_not_see_it(task, monkeypatch, tmp_path):

@@ -1,32 +1,37 @@
 """Every learner in every use: who learned the rules, how they were put to work, and what it brought.
 
-One small network reads entities; rules of each learner are applied to what it predicts, sent through its outputs as a
-layer, decoded with, or trained with as a loss. Thresholds, and from which confidence up a rule is used, are chosen on
-the selection worlds; the test worlds are scored once.
+One small network reads entities; it is calibrated on the selection worlds, and the rules of each learner are measured
+on it there (`rulewright.fit_rules`). Then they are applied to what it predicts, sent through its outputs as a layer,
+decoded with, or trained with as a loss. What a use needs, and whether it uses any rule, is chosen on the selection
+worlds, where labels come from calibrations and weights that did not see them; the test worlds are scored once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import betaincinv
 
 from rulewright.data import KnowledgeBase
 from rulewright.engine import Engine
 from rulewright.errors import RulewrightError
-from rulewright.inject import ConsistencyLoss, LogicLayer, RuleDecoder
+from rulewright.inject import ConsistencyLoss, LogicLayer, RuleDecoder, RuleFit, calibrate, fit_rules
 from rulewright.inject.atom_space import AtomSpace
 from rulewright.inject.atoms.clauses import is_pair_rule, read_clauses
+from rulewright.inject.calibration import LabelCalibration
+from rulewright.inject.rule_scales import weigh_confidence
 from rulewright.io import read_rules
 from rulewright.learn import RuleMiner
 from rulewright.learn.lnn.learner import LNNLearner
 from rulewright.learn.lnn.ready import chains
 from rulewright.learn.nlil.learner import NLILLearner
-from rulewright.logic import Rule, RuleSet, variables
+from rulewright.logic import Rule, RuleSet, Statement, variables
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.matrix.worlds import (
     Labels,
@@ -46,24 +51,18 @@ SURE = 15.0
 """The log-odds of what is known."""
 
 
-def best_threshold(logits: Sequence[Logits], worlds: Sequence[World]) -> tuple[float, float]:
-    """Return the highest F1 over the queried labels, and the log-odds above which they are true for it."""
+def best_f1(logits: Sequence[Logits], worlds: Sequence[World]) -> float:
+    """Return the highest F1 over the queried labels that a threshold gives."""
     scores = np.concatenate([log_odds[world.queried] for log_odds, world in zip(logits, worlds, strict=True)])
     gold = np.concatenate([world.gold[world.queried] for world in worlds])
     order = np.argsort(-scores, kind="stable")
-    f1 = 2 * np.cumsum(gold[order]) / (np.arange(1, len(order) + 1) + gold.sum())
-    best = int(np.argmax(f1))
-    after = scores[order[min(best + 1, len(order) - 1)]]
-    return float(f1[best]), float((scores[order[best]] + after) / 2)
-
-
-def threshold_labels(logits: Sequence[Logits], threshold: float, worlds: Sequence[World]) -> list[Labels]:
-    """Return the queried labels above a threshold."""
-    return [(log_odds > threshold) & world.queried for log_odds, world in zip(logits, worlds, strict=True)]
+    return float((2 * np.cumsum(gold[order]) / (np.arange(1, len(order) + 1) + gold.sum())).max())
 
 
 def infer_labels(rules: RuleSet, labels: Sequence[Labels], worlds: Sequence[World], setting: Setting) -> list[Labels]:
     """Add what follows from labels and known facts, to the fixed point."""
+    if not len(rules):
+        return list(labels)
     known = [predicted | world.known for predicted, world in zip(labels, worlds, strict=True)]
     inferred = apply(rules, worlds_to_facts(worlds, known, setting.relations), max_rounds=None)
     inferred_labels = facts_to_labels(inferred.facts, worlds, setting.relations)
@@ -73,43 +72,42 @@ def infer_labels(rules: RuleSet, labels: Sequence[Labels], worlds: Sequence[Worl
     ]
 
 
-def send_messages(
-    rules: RuleSet, logits: Sequence[Logits], worlds: Sequence[World], setting: Setting, options: Mapping[str, Any]
-) -> list[Logits]:
-    """Return the log-odds after messages between them."""
-    layer = LogicLayer(rules, **options)
-    named = [(relation_index, name) for relation_index, name in enumerate(setting.relations) if name in rules.arities]
-    results = []
-    for log_odds, world in zip(logits, worlds, strict=True):
-        given = _with_known(log_odds, world)
-        with torch.inference_mode():
-            sent = layer({name: torch.from_numpy(given[:, :, relation_index]) for relation_index, name in named})
-        result = given.copy()
-        for relation_index, name in named:
-            result[:, :, relation_index] = sent[name].numpy()
-        results.append(result)
-    return results
+def send_messages(rules: RuleSet, logits: Sequence[Logits], setting: Setting, iterations: int) -> list[Logits]:
+    """Return the log-odds after messages between them; what is known is given."""
+    layer = LogicLayer(rules, relations=setting.relations, weights="annotated", iterations=iterations)
+    with torch.inference_mode():
+        return [layer(torch.from_numpy(log_odds)[None])[0].numpy() for log_odds in logits]
 
 
 def decode_labels(
-    rules: RuleSet,
-    logits: Sequence[Logits],
-    threshold: float,
-    worlds: Sequence[World],
-    setting: Setting,
-    options: Mapping[str, Any],
+    rules: RuleSet, costs: Sequence[float], margins: Sequence[Logits], setting: Setting, options: Mapping[str, Any]
 ) -> tuple[list[Labels], bool]:
-    """Return the labels that cost least and violate no rule, and whether all are proved to."""
-    decoder = RuleDecoder(rules, relations=setting.relations, **options)
-    decoded = [decoder(_with_known(one, world) - threshold) for one, world in zip(logits, worlds, strict=True)]
-    labels = [np.asarray(one.labels) & world.queried for one, world in zip(decoded, worlds, strict=True)]
-    return labels, all(one.optimal for one in decoded)
+    """Return the labels that cost least with the rules they break, and whether all are proved to."""
+    decoder = RuleDecoder(rules, relations=setting.relations, rule_costs=costs, **options)
+    decoded = [decoder(one) for one in margins]
+    return [np.asarray(one.labels) for one in decoded], all(one.optimal for one in decoded)
 
 
-def _with_known(logits: Logits, world: World) -> Logits:
-    given = np.where(world.known, SURE, logits)
-    given[np.eye(len(given), dtype=bool)] = -SURE
-    return given.astype(np.float32)
+def with_known(logits: Sequence[Any], worlds: Sequence[World]) -> list[Logits]:
+    """Return log-odds that are sure where something is known, and of an entity with itself."""
+    given = []
+    for log_odds, world in zip(logits, worlds, strict=True):
+        sure = np.where(world.known, SURE, log_odds)
+        sure[np.eye(len(sure), dtype=bool)] = -SURE
+        given.append(sure.astype(np.float32))
+    return given
+
+
+def known_evidence(worlds: Sequence[World], setting: Setting) -> list[dict[str, Any]]:
+    """Return what is known of each world as an injector takes it."""
+    return [
+        {
+            name: (world.known[..., index], world.known[..., index])
+            for index, name in enumerate(setting.relations)
+            if world.known[..., index].any()
+        }
+        for world in worlds
+    ]
 
 
 def count_labels(labels: Sequence[Labels], worlds: Sequence[World]) -> tuple[int, int, int]:
@@ -119,13 +117,19 @@ def count_labels(labels: Sequence[Labels], worlds: Sequence[World]) -> tuple[int
     return correct, sum(int(one.sum()) for one in labels), wanted
 
 
+def f1_of(labels: Sequence[Labels], worlds: Sequence[World]) -> float:
+    """Return micro F1 over the queried labels."""
+    correct, predicted, wanted = count_labels(labels, worlds)
+    return 2 * correct / max(1, predicted + wanted)
+
+
 def score_labels(labels: Sequence[Labels], worlds: Sequence[World], setting: Setting, own: RuleSet) -> dict[str, Any]:
     """Score labels: F1 against the truth, and consistency with the gold rules and with a learner's own."""
     correct, predicted, wanted = count_labels(labels, worlds)
     known = [one | world.known for one, world in zip(labels, worlds, strict=True)]
     kb = worlds_to_facts(worlds, known, setting.relations)
     return {
-        "f1": 2 * correct / max(1, predicted + wanted),
+        "f1": f1_of(labels, worlds),
         "precision": correct / max(1, predicted),
         "recall": correct / max(1, wanted),
         "predicted": predicted,
@@ -202,28 +206,65 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     return _Matrix(experiment.settings, seed, folder, tell).fill(experiment)
 
 
+@dataclass(frozen=True)
+class _Calibrated:
+    """A network's calibration, its labels of selection worlds out of fold, and log-odds and margins of both parts."""
+
+    calibration: LabelCalibration
+    held_labels: list[Labels]
+    held: list[Logits]
+    held_margins: list[Logits]
+    test: list[Logits]
+    test_margins: list[Logits]
+
+    def test_labels(self, worlds: Sequence[World]) -> list[Labels]:
+        return [(margins > 0) & world.queried for margins, world in zip(self.test_margins, worlds, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One way to use rules: F1 on the selection worlds, labels of the test worlds, and what is told of it."""
+
+    selection_f1: float
+    labels: list[Labels]
+    told: Mapping[str, Any]
+
+
 class _Matrix:
     def __init__(self, settings: Any, seed: int, folder: Path, tell: Callable[[str], None]) -> None:
         self.settings, self.seed, self.folder, self.tell = settings, seed, folder, tell
         folder.mkdir(parents=True, exist_ok=True)
         self.setting: Setting = load(settings["set"])
+        self.evidence = known_evidence(self.setting.selection, self.setting)
         self.targets = most_frequent(self.setting.kb, settings["targets"])
 
     def fill(self, experiment: Experiment) -> dict[str, Any]:
         plain = self._network("plain", None)
         selection, test = (predict_logits(plain, part) for part in (self.setting.selection, self.setting.test))
-        f1, threshold = best_threshold(selection, self.setting.selection)
-        labels = threshold_labels(test, threshold, self.setting.test)
-        rows: dict[str, Any] = {"network alone": {"selection_f1": f1, **self._figures(labels, RuleSet())}}
-        rules, refused = {}, {}
+        network = self._calibrate(selection, test)
+        raw = [(log_odds > 0) & world.queried for log_odds, world in zip(test, self.setting.test, strict=True)]
+        alone = _Choice(
+            f1_of(network.held_labels, self.setting.selection), network.test_labels(self.setting.test), {"rules": 0}
+        )
+        rows: dict[str, Any] = {
+            "uncalibrated": self._figures(raw, RuleSet()),
+            "network alone": {"selection_f1": alone.selection_f1, **self._figures(alone.labels, RuleSet())},
+        }
+        rules, refused, fits = {}, {}, {}
         for name in LEARNERS:
             rules[name] = self._learn(name)
-            refused[name] = len(rules[name]) - len(self._pair_rules(rules[name]))
+            pairs = self._pair_rules(rules[name])
+            refused[name] = len(rules[name]) - len(pairs)
+            chosen = keep_strongest(pairs, self.settings["own_confidence"], self.settings["max_rules"])
+            fit = self._fit(network, chosen)
+            fits[name] = [] if fit is None else [str(score).strip() for score in fit.selection]
             for use in USES:
                 started = time.perf_counter()
-                figures = self._fill_cell(name, use, self._pair_rules(rules[name]), selection, test, threshold)
+                choices = [alone, *(self._try(use, name, network, fit) if fit is not None else ())]
+                best = max(choices, key=lambda choice: choice.selection_f1)
+                figures = {"selection_f1": best.selection_f1, **best.told, **self._figures(best.labels, chosen)}
                 rows[f"{name}, {use}"] = {**figures, "seconds": round(time.perf_counter() - started, 1)}
-                self.tell(f"{name}, {use}: F1 {figures['f1']:.4f}")
+                self.tell(f"{name}, {use}: F1 {figures['f1']:.4f}, {dict(best.told)}")
         return {
             "experiment": experiment.name,
             "title": experiment.title,
@@ -233,6 +274,7 @@ class _Matrix:
             "rules": {name: len(learned) for name, learned in rules.items()},
             "refused": refused,
             "gold_rules": len(self.setting.gold_rules),
+            "scales": fits,
             "columns": ["f1", "precision", "recall", "consistency", "own_consistency"],
             "rows": rows,
         }
@@ -261,52 +303,111 @@ class _Matrix:
 
         return rules.filter(taken)
 
-    def _fill_cell(
-        self, name: str, use: str, rules: RuleSet, selection: list[Logits], test: list[Logits], threshold: float
-    ) -> dict[str, Any]:
-        own = keep_strongest(rules, self.settings["own_confidence"], self.settings["max_rules"])
-        if use == "loss":
-            chosen = keep_strongest(rules, self.settings["loss_confidence"], self.settings["max_rules"])
-            network = self._network(f"loss_{name}", chosen)
-            f1, cut = best_threshold(predict_logits(network, self.setting.selection), self.setting.selection)
-            labels = threshold_labels(predict_logits(network, self.setting.test), cut, self.setting.test)
-            return {"selection_f1": f1, "rules": len(chosen), **self._figures(labels, own)}
-        tried = []
-        for min_confidence in self.settings["confidences"]:
-            chosen = keep_strongest(rules, min_confidence, self.settings["max_rules"])
-            if len(chosen):
-                outcome = self._use_rules(use, chosen, selection, threshold, self.setting.selection, None)
-                tried.append((outcome["f1"], min_confidence, outcome.get("threshold")))
-        if not tried:
-            return {
-                "selection_f1": None,
-                "rules": 0,
-                **self._figures(threshold_labels(test, threshold, self.setting.test), own),
-            }
-        best = max(tried, key=lambda trial: trial[:2])
-        chosen = keep_strongest(rules, best[1], self.settings["max_rules"])
-        outcome = self._use_rules(use, chosen, test, threshold, self.setting.test, best[2])
-        scored = self._figures(outcome.pop("labels"), own)
-        optimal = {"optimal": outcome["optimal"]} if "optimal" in outcome else {}
-        return {"selection_f1": best[0], "least_confidence": best[1], "rules": len(chosen), **scored, **optimal}
+    def _calibrate(self, selection: Sequence[Logits], test: Sequence[Logits]) -> _Calibrated:
+        """Calibrate log-odds on the selection worlds, where nothing is known beforehand."""
+        worlds = self.setting.selection
+        gold = [world.gold for world in worlds]
+        calibration = calibrate(
+            [*selection], gold, relations=self.setting.relations, evidence=self.evidence, seed=self.seed
+        )
+        assert calibration.out_of_fold is not None
+        held = calibration.out_of_fold.margins
+        return _Calibrated(
+            calibration,
+            [(margins > 0) & world.queried for margins, world in zip(held, worlds, strict=True)],
+            with_known([calibration.logits(table) for table in selection], worlds),
+            with_known(held, worlds),
+            with_known([calibration.logits(table) for table in test], self.setting.test),
+            with_known([calibration.margins(table) for table in test], self.setting.test),
+        )
 
-    def _use_rules(
-        self, use: str, rules: RuleSet, logits: list[Logits], threshold: float, worlds: Any, cut: float | None
-    ) -> dict[str, Any]:
-        """Put rules to work on log-odds; ``cut`` is the threshold behind a layer, chosen here where none is given."""
-        outcome: dict[str, Any] = {}
+    def _fit(self, network: _Calibrated, rules: RuleSet) -> RuleFit | None:
+        """Measure rules on the selection worlds; None of no rules."""
+        if not len(rules):
+            return None
+        fit = fit_rules(
+            rules,
+            network.held,
+            [world.gold for world in self.setting.selection],
+            relations=self.setting.relations,
+            evidence=self.evidence,
+            threshold=dict(network.calibration.thresholds),
+            scales=self.settings["scales"],
+            seed=self.seed,
+            **self.settings["decoder"],
+        )
+        self.tell(repr(fit))
+        return fit
+
+    def _try(self, use: str, name: str, network: _Calibrated, fit: RuleFit) -> Sequence[_Choice]:
+        """Return what a use gives with rules, one choice for each of its settings."""
         if use == "apply":
-            labels = infer_labels(rules, threshold_labels(logits, threshold, worlds), worlds, self.setting)
-        elif use == "decoder":
-            labels, outcome["optimal"] = decode_labels(
-                rules, logits, threshold, worlds, self.setting, self.settings["decoder"]
-            )
-        else:
-            sent = send_messages(rules, logits, worlds, self.setting, self.settings["layer"])
-            outcome["threshold"] = best_threshold(sent, worlds)[1] if cut is None else cut
-            labels = threshold_labels(sent, outcome["threshold"], worlds)
-        correct, predicted, wanted = count_labels(labels, worlds)
-        return {**outcome, "labels": labels, "f1": 2 * correct / max(1, predicted + wanted)}
+            return self._try_apply(network, fit)
+        if use == "layer":
+            return self._try_layer(network, fit)
+        return self._try_decoder(network, fit) if use == "decoder" else self._try_loss(name, fit)
+
+    def _try_apply(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
+        """Add what follows by rules that are precise enough in what they add to the network's labels."""
+        choices = []
+        selection, held = self.setting.selection, network.held_labels
+        alone = network.test_labels(self.setting.test)
+        bounds = [self._bound_precision(statement, held) for statement in fit.given]
+        for least in self.settings["confidences"]:
+            kept = RuleSet([rule for rule, bound in zip(fit.given, bounds, strict=True) if bound >= least])
+            if len(kept):
+                labels = infer_labels(kept, held, selection, self.setting)
+                on_test = infer_labels(kept, alone, self.setting.test, self.setting)
+                told = {"least_precision": least, "rules": len(kept)}
+                choices.append(_Choice(f1_of(labels, selection), on_test, told))
+        return choices
+
+    def _bound_precision(self, statement: Statement, held: Sequence[Labels]) -> float:
+        """Return the lower 5 % bound of how many of the labels that a rule adds on selection worlds are right."""
+        worlds = self.setting.selection
+        inferred = infer_labels(RuleSet([statement]), held, worlds, self.setting)
+        new = [more & ~labels for more, labels in zip(inferred, held, strict=True)]
+        right, given, _ = count_labels(new, worlds)
+        return float(betaincinv(right + 0.5, given - right + 0.5, 0.05)) if given else 0.0
+
+    def _try_layer(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
+        """Send messages by the fitted weights, and by confidences, and calibrate what comes out."""
+        tried: list[tuple[dict[str, Any], RuleSet]] = []
+        iterations = self.settings["iterations"]
+        if len(fit.kept):
+            tried.append(({"weights": "fitted", "rules": len(fit.kept)}, fit.kept))
+        confidences = [weigh_confidence(statement) for statement in fit.given]
+        for scale in self.settings["layer_scales"]:
+            told = {"weights": f"{scale:g} × confidence", "rules": len(fit.given)}
+            tried.append((told, fit.given.with_weights([scale * weight for weight in confidences])))
+        choices = []
+        for told, rules in tried:
+            sent = [send_messages(rules, part, self.setting, iterations) for part in (network.held, network.test)]
+            again = self._calibrate(*sent)
+            selection_f1 = f1_of(again.held_labels, self.setting.selection)
+            choices.append(_Choice(selection_f1, again.test_labels(self.setting.test), told))
+        return choices
+
+    def _try_decoder(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
+        """Decode with the costs whose labels are best out of fold."""
+        best = fit.best
+        if best is None or not any(fit.costs_at(best)):
+            return []
+        costs = fit.costs_at(best)
+        labels, optimal = decode_labels(fit.rules, costs, network.test_margins, self.setting, self.settings["decoder"])
+        labels = [one & world.queried for one, world in zip(labels, self.setting.test, strict=True)]
+        told = {"weights": best.weighting, "scale": best.scale if np.isfinite(best.scale) else "hard"}
+        return [_Choice(best.score, labels, {**told, "rules": sum(map(bool, costs)), "optimal": optimal})]
+
+    def _try_loss(self, name: str, fit: RuleFit) -> list[_Choice]:
+        """Train with the rules that help, by their fitted weights, and calibrate."""
+        if not len(fit.kept):
+            return []
+        network = self._network(f"loss_{name}", fit.kept)
+        parts = [predict_logits(network, part) for part in (self.setting.selection, self.setting.test)]
+        taught = self._calibrate(*parts)
+        labels = taught.test_labels(self.setting.test)
+        return [_Choice(f1_of(taught.held_labels, self.setting.selection), labels, {"rules": len(fit.kept)})]
 
     def _figures(self, labels: Any, own: RuleSet) -> dict[str, Any]:
         return score_labels(labels, self.setting.test, self.setting, own)
@@ -320,7 +421,7 @@ class _Matrix:
             loss = ConsistencyLoss(rules, relations=self.setting.relations, **options)
 
         def score(model: PairNetwork) -> float:
-            f1, _ = best_threshold(predict_logits(model, self.setting.selection), self.setting.selection)
+            f1 = best_f1(predict_logits(model, self.setting.selection), self.setting.selection)
             self.tell(f"{name}: F1 {f1:.4f} on the selection worlds")
             return f1
 

@@ -78,6 +78,7 @@ class Crossing:
         *,
         extra: nn.Module | None = None,
         weight: float = 0.0,
+        warmup: float = 0.0,
         added: Sequence[Sequence[Document]] = (),
         epochs: int | None = None,
     ) -> CrossPredictions:
@@ -108,7 +109,7 @@ class Crossing:
                 options = replace(
                     self._options(epochs or self.settings["epochs"], self.settings["rate"]),
                     extra_weight=weight if extra is not None else 0.0,
-                    extra_warmup=float(self.settings["loss_warmup"]),
+                    extra_warmup=warmup,
                 )
                 chosen = [document for document, number in zip(labelled, fold_of, strict=True) if number != fold]
                 chosen += added[fold] if added else ()

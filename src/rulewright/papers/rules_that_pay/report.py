@@ -45,7 +45,9 @@ MARKS = {"calibrated": "o", "hard": "s", "soft": "^", "hard and soft": "P", "lay
 
 
 def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
-    """Write the tables and draw the plots of ``rules_that_pay.md``."""
+    """Write the tables and draw the plots of ``rules-that-pay.md``."""
+    every = runs
+    runs = {name: seeds for name, seeds in every.items() if "calibration" in seeds[0]}
     pictures = [
         picture
         for picture in (draw_reliability(runs, pages), draw_scores(runs, pages), draw_rules(runs, pages))
@@ -57,7 +59,7 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
         return [f"![{caption}]({images[name]})"] if name in images else []
 
     blocks = {
-        "runs": list_runs(runs, "rules_that_pay"),
+        "runs": list_runs(every, "rules_that_pay"),
         "main": "\n\n".join(
             [*map(_main_table, runs.items()), *image("scores", "F1 against Logic")] if runs else [ABSENT]
         ),
@@ -65,6 +67,7 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
         "ceiling": ceiling_table(runs),
         "rules": "\n\n".join([*image("rules", "Cost against gain of each rule"), list_rules(runs)]),
         "rounds": rounds_table(runs),
+        "teaching": "\n\n".join(teaching_table(seeds) for name, seeds in every.items() if name not in runs) or ABSENT,
     }
     return PageContent(TITLE, blocks, pictures)
 
@@ -199,6 +202,21 @@ def rounds_table(runs: Runs) -> str:
     ]
     columns = ("", "rules", "round", "predicted facts", "hard rules", "F1 held out", "F1 on test", "use")
     return markdown_table(columns, lines) if lines else ABSENT
+
+
+def teaching_table(runs: Sequence[Run]) -> str:
+    """Write what each form of the loss gives a network, calibrated, beside none."""
+    lines = []
+    for name in runs[0]["rows"]:
+        found = [run["rows"][name] for run in runs if name in run["rows"]]
+        keys = ("selection_f1", "selection_logic", "f1", "logic")
+        difference = None if name == "none" else compare(runs, name, "none")
+        told = NOTHING if difference is None else _describe(difference)
+        lines.append(
+            (found[0]["form"] or "no loss", *(mean_and_sd(row.get(key) for row in found) for key in keys), told)
+        )
+    columns = ("", "held out: F1", "Logic", "test: F1", "Logic", "F1 against no loss")
+    return markdown_table(columns, lines)
 
 
 def draw_reliability(runs: Runs, pages: Path) -> Path | None:

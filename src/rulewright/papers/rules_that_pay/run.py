@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
 
 from rulewright.evaluate.calibration import Reliability
 from rulewright.inject import ConsistencyLoss, RuleFit, fit_rules
-from rulewright.inject.calibration import LabelCalibration
 from rulewright.io.docred import Document, Fact
 from rulewright.logic import RuleSet
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.milr.predictions import Predictions
 from rulewright.papers.rules_that_pay.crossing import Crossing, CrossPredictions, read_published
 from rulewright.papers.rules_that_pay.documents import PayTask, load_pay_task, mine
+from rulewright.papers.rules_that_pay.teaching import CalibratedLoss
 from rulewright.papers.rules_that_pay.uses import (
     CalibratedNetwork,
     Judge,
@@ -38,19 +37,6 @@ from rulewright.papers.rules_that_pay.uses import (
     timed,
     use_rules,
 )
-
-
-class CalibratedLoss(nn.Module):
-    """A consistency loss of calibrated log-odds."""
-
-    def __init__(self, calibration: LabelCalibration, loss: ConsistencyLoss) -> None:
-        super().__init__()
-        self.calibration, self.loss = calibration, loss
-
-    def forward(self, margins: Tensor, mask: Tensor) -> Tensor:
-        """Return the loss of margins ``[B, n, n, R]``."""
-        value: Tensor = self.loss(self.calibration.logits(margins), mask)
-        return value
 
 
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -89,7 +75,9 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
         uses = plain
         if len(plain.fit.kept):  # else there is nothing to teach
             loss = CalibratedLoss(plain.calibrated.calibration, _teaching_loss(task, settings, plain.fit))
-            taught = crossing.train("taught", extra=loss, weight=settings["loss_weight"])
+            taught = crossing.train(
+                "taught", extra=loss, weight=settings["loss_weight"], warmup=settings["loss_warmup"]
+            )
             uses = _use_all(task, settings, taught, hard, candidates, seed, tell)
             figures["seconds"]["training with the loss"] = round(taught.seconds, 1)
         rows["loss"], rows["all"] = uses.rows["calibrated"], uses.rows["chosen"]
