@@ -44,7 +44,7 @@ def test_every_cell_is_filled_and_a_second_run_goes_on(tmp_path, monkeypatch):
     settings = {
         **experiments()["matrix/umls"].settings,
         "targets": 2,
-        "confidences": [0.9],
+        "precisions": [0.9],
         "network": {
             "least": 1,
             "width": 8,

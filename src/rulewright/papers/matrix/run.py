@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from scipy.special import betaincinv
 
 from rulewright.data import KnowledgeBase
 from rulewright.engine import Engine
@@ -31,7 +31,7 @@ from rulewright.learn import RuleMiner
 from rulewright.learn.lnn.learner import LNNLearner
 from rulewright.learn.lnn.ready import chains
 from rulewright.learn.nlil.learner import NLILLearner
-from rulewright.logic import Rule, RuleSet, Statement, variables
+from rulewright.logic import Rule, RuleSet, variables
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.matrix.worlds import (
     Labels,
@@ -47,6 +47,7 @@ from rulewright.papers.matrix.worlds import (
 )
 from rulewright.reason import apply
 
+FOLDS = 5
 SURE = 15.0
 """The log-odds of what is known."""
 
@@ -206,6 +207,11 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     return _Matrix(experiment.settings, seed, folder, tell).fill(experiment)
 
 
+def _is_precise(given: npt.NDArray[Any], right: npt.NDArray[Any], least: float) -> npt.NDArray[np.bool_]:
+    """Tell which rules add labels that are right often enough, drawn to one half where they are few."""
+    return np.asarray((given > 0) & ((right + 0.5) / (given + 1) >= least))
+
+
 @dataclass(frozen=True)
 class _Calibrated:
     """A network's calibration, its labels of selection worlds out of fold, and log-odds and margins of both parts."""
@@ -348,27 +354,50 @@ class _Matrix:
         return self._try_decoder(network, fit) if use == "decoder" else self._try_loss(name, fit)
 
     def _try_apply(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
-        """Add what follows by rules that are precise enough in what they add to the network's labels."""
+        """Add what follows by rules that are precise enough in what they add to the network's labels.
+
+        That is measured on selection worlds, and what it brings there on parts that it was not measured on.
+        """
+        worlds = self.setting.selection
+        gold, held, fold_of = (
+            np.concatenate([part.ravel() for part in parts])
+            for parts in ([world.gold for world in worlds], network.held_labels, self._split_atoms())
+        )
+        rules = [*fit.given]
+        added = []
+        for rule in rules:
+            inferred = infer_labels(RuleSet([rule]), network.held_labels, worlds, self.setting)
+            added.append(np.flatnonzero(np.concatenate([part.ravel() for part in inferred]) & ~held))
+        given = np.array([np.bincount(fold_of[places], minlength=FOLDS) for places in added])
+        right = np.array([np.bincount(fold_of[places], gold[places], FOLDS) for places in added])
+        wanted = sum(int((world.gold & world.queried).sum()) for world in worlds)
         choices = []
-        selection, held = self.setting.selection, network.held_labels
-        alone = network.test_labels(self.setting.test)
-        bounds = [self._bound_precision(statement, held) for statement in fit.given]
-        for least in self.settings["confidences"]:
-            kept = RuleSet([rule for rule, bound in zip(fit.given, bounds, strict=True) if bound >= least])
+        for least in self.settings["precisions"]:
+            labels = held.copy()
+            for fold in range(FOLDS):
+                of_others = given.sum(1) - given[:, fold], right.sum(1) - right[:, fold]
+                for index in np.flatnonzero(_is_precise(*of_others, least)):
+                    labels[added[index][fold_of[added[index]] == fold]] = True
+            kept = RuleSet([rules[index] for index in np.flatnonzero(_is_precise(given.sum(1), right.sum(1), least))])
             if len(kept):
-                labels = infer_labels(kept, held, selection, self.setting)
+                selection_f1 = 2 * int((labels & gold).sum()) / (int(labels.sum()) + wanted)
+                alone = network.test_labels(self.setting.test)
                 on_test = infer_labels(kept, alone, self.setting.test, self.setting)
-                told = {"least_precision": least, "rules": len(kept)}
-                choices.append(_Choice(f1_of(labels, selection), on_test, told))
+                choices.append(_Choice(selection_f1, on_test, {"least_precision": least, "rules": len(kept)}))
         return choices
 
-    def _bound_precision(self, statement: Statement, held: Sequence[Labels]) -> float:
-        """Return the lower 5 % bound of how many of the labels that a rule adds on selection worlds are right."""
+    def _split_atoms(self) -> list[npt.NDArray[np.int64]]:
+        """Return the fold of every label: whole worlds, or of few worlds all labels of a first entity."""
+        random = np.random.default_rng(self.seed)
         worlds = self.setting.selection
-        inferred = infer_labels(RuleSet([statement]), held, worlds, self.setting)
-        new = [more & ~labels for more, labels in zip(inferred, held, strict=True)]
-        right, given, _ = count_labels(new, worlds)
-        return float(betaincinv(right + 0.5, given - right + 0.5, 0.05)) if given else 0.0
+        fold_of_world = random.permutation(len(worlds)) % FOLDS
+        folds = []
+        for world, fold in zip(worlds, fold_of_world, strict=True):
+            of_first = np.full(len(world.features), fold)
+            if len(worlds) < FOLDS:
+                of_first = random.permutation(len(world.features)) % FOLDS
+            folds.append(np.broadcast_to(of_first[:, None, None], world.gold.shape))
+        return folds
 
     def _try_layer(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
         """Send messages by the fitted weights, and by confidences, and calibrate what comes out."""
@@ -400,25 +429,28 @@ class _Matrix:
         return [_Choice(best.score, labels, {**told, "rules": sum(map(bool, costs)), "optimal": optimal})]
 
     def _try_loss(self, name: str, fit: RuleFit) -> list[_Choice]:
-        """Train with the rules that help, by their fitted weights, and calibrate."""
-        if not len(fit.kept):
-            return []
-        network = self._network(f"loss_{name}", fit.kept)
-        parts = [predict_logits(network, part) for part in (self.setting.selection, self.setting.test)]
-        taught = self._calibrate(*parts)
-        labels = taught.test_labels(self.setting.test)
-        return [_Choice(f1_of(taught.held_labels, self.setting.selection), labels, {"rules": len(fit.kept)})]
+        """Train with the rules that help, by their fitted weights, or with all by their confidences, and calibrate."""
+        choices = []
+        for weights, rules in (("fitted", fit.kept), ("confidence", fit.given)):
+            if not len(rules):
+                continue
+            network = self._network(f"loss_{name}_{weights}", rules, "annotated" if weights == "fitted" else "one")
+            parts = [predict_logits(network, part) for part in (self.setting.selection, self.setting.test)]
+            taught = self._calibrate(*parts)
+            labels, told = taught.test_labels(self.setting.test), {"weights": weights, "rules": len(rules)}
+            choices.append(_Choice(f1_of(taught.held_labels, self.setting.selection), labels, told))
+        return choices
 
     def _figures(self, labels: Any, own: RuleSet) -> dict[str, Any]:
         return score_labels(labels, self.setting.test, self.setting, own)
 
-    def _network(self, name: str, rules: RuleSet | None) -> PairNetwork:
+    def _network(self, name: str, rules: RuleSet | None, weights: Literal["one", "annotated"] = "one") -> PairNetwork:
         """Train a network, with a loss for rules where some are given, or go on with it."""
         loss = None
         if rules is not None and len(rules):
             options = dict(self.settings["loss"])
             options["eta"] = {int(length): slack for length, slack in options["eta"].items()}
-            loss = ConsistencyLoss(rules, relations=self.setting.relations, **options)
+            loss = ConsistencyLoss(rules, relations=self.setting.relations, weights=weights, **options)
 
         def score(model: PairNetwork) -> float:
             f1 = best_f1(predict_logits(model, self.setting.selection), self.setting.selection)
