@@ -45,7 +45,7 @@ SETTINGS = {
     "confident": 0.5,
     "loss_weight": 0.1,
     "loss_warmup": 0.5,
-    "loss_side": "likelier",
+    "loss_rules": "hard",
     "loss_eta": {"1": 0.05, "2": 0.01},
 }
 

@@ -266,7 +266,7 @@ class _Matrix:
             fits[name] = [] if fit is None else [str(score).strip() for score in fit.selection]
             for use in USES:
                 started = time.perf_counter()
-                choices = [alone, *(self._try(use, name, network, fit) if fit is not None else ())]
+                choices = [alone, *(self._try(use, name, network, alone, fit) if fit is not None else ())]
                 best = max(choices, key=lambda choice: choice.selection_f1)
                 figures = {"selection_f1": best.selection_f1, **best.told, **self._figures(best.labels, chosen)}
                 rows[f"{name}, {use}"] = {**figures, "seconds": round(time.perf_counter() - started, 1)}
@@ -345,12 +345,12 @@ class _Matrix:
         self.tell(repr(fit))
         return fit
 
-    def _try(self, use: str, name: str, network: _Calibrated, fit: RuleFit) -> Sequence[_Choice]:
+    def _try(self, use: str, name: str, network: _Calibrated, alone: _Choice, fit: RuleFit) -> Sequence[_Choice]:
         """Return what a use gives with rules, one choice for each of its settings."""
         if use == "apply":
             return self._try_apply(network, fit)
         if use == "layer":
-            return self._try_layer(network, fit)
+            return self._try_layer(network, alone, fit)
         return self._try_decoder(network, fit) if use == "decoder" else self._try_loss(name, fit)
 
     def _try_apply(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
@@ -399,20 +399,24 @@ class _Matrix:
             folds.append(np.broadcast_to(of_first[:, None, None], world.gold.shape))
         return folds
 
-    def _try_layer(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
-        """Send messages by the fitted weights, and by confidences, and calibrate what comes out."""
-        tried: list[tuple[dict[str, Any], RuleSet]] = []
+    def _try_layer(self, network: _Calibrated, alone: _Choice, fit: RuleFit) -> list[_Choice]:
+        """Send messages by the fitted weights, judged out of fold, and by confidences, then calibrated anew."""
+        choices = []
         iterations = self.settings["iterations"]
-        if len(fit.kept):
-            tried.append(({"weights": "fitted", "rules": len(fit.kept)}, fit.kept))
+        for score in fit.selection:
+            if score.injector == "layer" and len(fit.kept):
+                sent = send_messages(fit.kept, network.test, self.setting, 1)
+                cuts = np.array([network.calibration.thresholds[name] for name in self.setting.relations])
+                least = np.log(cuts) - np.log1p(-cuts)
+                labels = [(part > least) & world.queried for part, world in zip(sent, self.setting.test, strict=True)]
+                told = {"weights": "fitted", "rules": len(fit.kept)}
+                choices.append(_Choice(alone.selection_f1 + score.difference, labels, told))
         confidences = [weigh_confidence(statement) for statement in fit.given]
         for scale in self.settings["layer_scales"]:
             told = {"weights": f"{scale:g} × confidence", "rules": len(fit.given)}
-            tried.append((told, fit.given.with_weights([scale * weight for weight in confidences])))
-        choices = []
-        for told, rules in tried:
-            sent = [send_messages(rules, part, self.setting, iterations) for part in (network.held, network.test)]
-            again = self._calibrate(*sent)
+            rules = fit.given.with_weights([scale * weight for weight in confidences])
+            both = [send_messages(rules, part, self.setting, iterations) for part in (network.held, network.test)]
+            again = self._calibrate(*both)
             selection_f1 = f1_of(again.held_labels, self.setting.selection)
             choices.append(_Choice(selection_f1, again.test_labels(self.setting.test), told))
         return choices

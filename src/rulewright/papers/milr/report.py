@@ -240,6 +240,9 @@ def ablation_table(runs: Runs) -> str:
                 rows.append((title_of(name), f"{label}, its τ and k but no rules", *alone, NOTHING, NOTHING))
             ign, f1, _ = _paper_cells(name, variant)
             rows.append((title_of(name), label, *_means(seeds, variant, keys), f1, ign))
+            if variant in ("plain", "loss") and figures(seeds, variant, "calibrated"):
+                scores = _means(seeds, variant, keys, "calibrated")
+                rows.append((title_of(name), f"{label}, calibrated", *scores, NOTHING, NOTHING))
     return markdown_table(columns, rows)
 
 

@@ -73,8 +73,9 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     }
     if settings["loss_weight"]:
         uses = plain
-        if len(plain.fit.kept):  # else there is nothing to teach
-            loss = CalibratedLoss(plain.calibrated.calibration, _teaching_loss(task, settings, plain.fit))
+        taught_rules = hard if settings["loss_rules"] == "hard" else plain.fit.kept
+        if len(taught_rules):  # else there is nothing to teach
+            loss = CalibratedLoss(plain.calibrated.calibration, _teaching_loss(task, settings, taught_rules))
             taught = crossing.train(
                 "taught", extra=loss, weight=settings["loss_weight"], warmup=settings["loss_warmup"]
             )
@@ -229,15 +230,14 @@ def _annotate(task: PayTask, labels: Tables) -> tuple[Document, ...]:
     return tuple(documents)
 
 
-def _teaching_loss(task: PayTask, settings: Mapping[str, Any], fit: RuleFit) -> ConsistencyLoss:
-    """Return the loss of the rules that help, by their fitted weights."""
+def _teaching_loss(task: PayTask, settings: Mapping[str, Any], rules: RuleSet) -> ConsistencyLoss:
+    """Return the loss of hard rules by their confidences, or of the rules that help by their fitted weights."""
     return ConsistencyLoss(
-        fit.kept,
+        rules,
         relations=task.relations,
         form="published",
         eta={int(length): slack for length, slack in settings["loss_eta"].items()},
-        side=settings["loss_side"],
-        weights="annotated",
+        weights="one" if settings["loss_rules"] == "hard" else "annotated",
     )
 
 

@@ -178,24 +178,32 @@ def use_rules(
 
 
 def _use_layer(task: PayTask, network: CalibratedNetwork, fit: RuleFit, alone: Use) -> Use:
-    """Return the labels behind a layer, calibrated anew, with the weights that are best on documents held out."""
+    """Return the labels behind a layer, with the weights that are best on documents held out.
+
+    Fitted weights are judged by labels out of fold; of confidences times a scale the log-odds are calibrated anew.
+    """
     judge = Judge(task, task.held_out)
     gold = judge.gold()
-    layers: list[tuple[dict[str, Any], RuleSet]] = []
-    if len(fit.kept):
-        layers += [({"weights": "fitted", "iterations": iterations}, fit.kept) for iterations in (1, 2)]
+    without = judge.f1(alone.held_out)
+    found = [(without, alone)]
+    for score in fit.selection:
+        if score.injector == "layer" and len(fit.kept):
+            cuts = np.array([network.calibration.thresholds[name] for name in task.relations])
+            least = np.log(cuts) - np.log1p(-cuts)
+            held, test = (send(fit.kept, part, task.relations, 1) for part in (network.held_out, network.test))
+            labels = [off_diagonal(table > least for table in part) for part in (held, test)]
+            found.append((without + score.difference, Use(labels[0], labels[1], {"weights": "fitted"})))
     confidences = [weigh_confidence(statement) for statement in fit.given]
     for scale in LAYER_SCALES:
-        weighted = fit.given.with_weights([scale * weight for weight in confidences])
-        layers.append(({"weights": "confidence", "scale": scale, "iterations": 1}, weighted))
-    found = [(judge.f1(alone.held_out), alone)]
-    for chosen, rules in layers:
-        sent = send(rules, network.held_out, task.relations, chosen["iterations"])
-        again = calibrate(sent, gold, relations=task.relations, folds=5)
+        rules = fit.given.with_weights([scale * weight for weight in confidences])
+        held, test = (send(rules, part, task.relations, 1) for part in (network.held_out, network.test))
+        again = calibrate(held, gold, relations=task.relations, folds=5)
         assert again.out_of_fold is not None
-        labels = off_diagonal(table > 0 for table in again.out_of_fold.margins)
-        on_test = [again.margins(t) for t in send(rules, network.test, task.relations, chosen["iterations"])]
-        found.append((judge.f1(labels), Use(labels, off_diagonal(t > 0 for t in on_test), chosen)))
+        labels = [
+            off_diagonal(t > 0 for t in again.out_of_fold.margins),
+            off_diagonal(again.margins(t) > 0 for t in test),
+        ]
+        found.append((judge.f1(labels[0]), Use(labels[0], labels[1], {"weights": "confidence", "scale": scale})))
     return max(found, key=lambda pair: pair[0])[1]
 
 
