@@ -135,7 +135,7 @@ class Use:
     chosen: Mapping[str, Any]
 
 
-LAYER_SCALES = (0.1, 0.5)
+LAYER_SCALES = (0.1,)
 """How many times the log-odds of its confidence a rule may weigh in a layer, beside the fitted weights."""
 
 
