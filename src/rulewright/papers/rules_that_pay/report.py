@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rulewright.evaluate.bootstrap import PairedDifference, paired_bootstrap
+from rulewright.io.json_shape import load
 from rulewright.papers.report_page import (
     ABSENT,
     NOTHING,
@@ -67,6 +68,8 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
         "ceiling": ceiling_table(runs),
         "rules": "\n\n".join([*image("rules", "Cost against gain of each rule"), list_rules(runs)]),
         "rounds": rounds_table(runs),
+        "generated": generated_table(results / "generated_uses.json"),
+        "losses": losses_table(results / "generated_losses.json"),
         "teaching": "\n\n".join(teaching_table(seeds) for name, seeds in every.items() if name not in runs) or ABSENT,
     }
     return PageContent(TITLE, blocks, pictures)
@@ -97,7 +100,7 @@ def _main_table(item: tuple[str, Sequence[Run]]) -> str:
             mean_and_sd(part.get(key) for part in found) for key in ("f1", "ign_f1_docred", "logic", "logic_mined")
         ]
         difference = None if row == "calibrated" else compare(runs, row)
-        told = NOTHING if difference is None else _describe(difference)
+        told = _describe_pair(difference)
         lines.append((spoken, *figures, told, _describe_choice(found)))
     documents = ", ".join(f"{count:,} {part}" for part, count in runs[0]["documents"].items() if count)
     columns = ("", "F1", "Ign F1", "Logic", "mined rules kept", "F1 against calibrated", "chosen")
@@ -107,10 +110,15 @@ def _main_table(item: tuple[str, Sequence[Run]]) -> str:
     )
 
 
-def _describe(difference: PairedDifference) -> str:
-    p = "p < 0.001" if difference.p_value < 0.001 else f"p {difference.p_value:.3f}"
-    low, high = 100 * difference.low, 100 * difference.high
-    return f"{100 * difference.difference:+.2f} [{low:+.2f}, {high:+.2f}], {p}"
+def _describe(difference: float, low: float, high: float, p_value: float) -> str:
+    p = "p < 0.001" if p_value < 0.001 else f"p {p_value:.3f}"
+    return f"{100 * difference:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}], {p}"
+
+
+def _describe_pair(found: PairedDifference | None) -> str:
+    if found is None:
+        return NOTHING
+    return _describe(found.difference, found.low, found.high, found.p_value)
 
 
 def _describe_choice(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -204,6 +212,44 @@ def rounds_table(runs: Runs) -> str:
     return markdown_table(columns, lines) if lines else ABSENT
 
 
+def generated_table(file: Path) -> str:
+    """Write what every use brings on generated documents: all seeds together, and the range of the seeds."""
+    if not file.exists():
+        return ABSENT
+    rows: Any = [row.value for row in load(file)["rows"].items()]
+    lines = []
+    for row in rows:
+        if row["seed"] == "all":
+            own = [r for r in rows if (r["sees"], r["use"]) == (row["sees"], row["use"]) and r["seed"] != "all"]
+            gains = [100 * r["difference"] for r in own]
+            worst = f"{max(r['p'] for r in own):.4f}"
+            told = _describe(row["difference"], row["low"], row["high"], row["p"])
+            spread = f"{min(gains):+.2f} … {max(gains):+.2f}"
+            alone = row["use"] in ("network", "calibrated")
+            lines.append((row["sees"], row["use"], f"{100 * row['f1']:.2f}", told, spread, NOTHING if alone else worst))
+    columns = ("the network sees", "", "F1", "against calibrated, all seeds", "by seed", "largest p of a seed")
+    return markdown_table(columns, lines)
+
+
+def losses_table(file: Path) -> str:
+    """Write F1 on selection documents for each form of the loss, the mean of the seeds."""
+    if not file.exists():
+        return ABSENT
+    rows: Any = [row.value for row in load(file)["rows"].items()]
+    alone = [row for row in rows if "network" in row]
+    forms = [row for row in rows if "form" in row]
+    weights = [key for key in forms[0] if key.startswith("λ")]
+    lines = []
+    for key in dict.fromkeys((row["rules"], row["form"], row["side"]) for row in forms):
+        own = [row for row in forms if (row["rules"], row["form"], row["side"]) == key]
+        lines.append((*key, *(mean_and_sd(row[weight] for row in own) for weight in weights)))
+    told = (
+        f"The network alone: {mean_and_sd(row['network'] for row in alone)}; trained as long again without a loss: "
+        f"{mean_and_sd(row['trained on'] for row in alone)}."
+    )
+    return f"{told}\n\n{markdown_table(('rules', 'form', 'side', *weights), lines)}"
+
+
 def teaching_table(runs: Sequence[Run]) -> str:
     """Write what each form of the loss gives a network, calibrated, beside none."""
     lines = []
@@ -211,7 +257,7 @@ def teaching_table(runs: Sequence[Run]) -> str:
         found = [run["rows"][name] for run in runs if name in run["rows"]]
         keys = ("selection_f1", "selection_logic", "f1", "logic")
         difference = None if name == "none" else compare(runs, name, "none")
-        told = NOTHING if difference is None else _describe(difference)
+        told = _describe_pair(difference)
         lines.append(
             (found[0]["form"] or "no loss", *(mean_and_sd(row.get(key) for row in found) for key in keys), told)
         )
