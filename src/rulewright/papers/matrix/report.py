@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
 from rulewright.papers.matrix.run import LEARNERS, USES
 from rulewright.papers.report_page import (
     ABSENT,
+    NOTHING,
     PageContent,
     Run,
     Runs,
@@ -35,11 +37,24 @@ def _section(name: str, runs: Sequence[Run]) -> str:
     parts = [f"## {title}", _about(runs)]
     for measure, spoken in MEASURES.items():
         rows = [(learner, *(_cell(runs, f"{learner}, {use}", measure) for use in USES)) for learner in LEARNERS]
-        alone = _cell(runs, "network alone", measure)
-        parts.append(f"**{spoken}**, in percent; network alone: {alone}")
+        alone, raw = (_cell(runs, row, measure) for row in ("network alone", "uncalibrated"))
+        at_half = "" if raw == NOTHING else f"; uncalibrated: {raw}"
+        parts.append(f"**{spoken}**, in percent; network alone: {alone}{at_half}")
         parts.append(markdown_table(("rules of", *USES), rows))
+        if measure == "f1":
+            parts.append(_count_cells(runs))
     commands = "\n".join(f"    {run['command']}    # {run['machine']}" for run in runs if "command" in run)
     return "\n\n".join([*parts, *([commands] if commands else [])])
+
+
+def _count_cells(runs: Sequence[Run]) -> str:
+    """Say how many cells are above the network alone, in the mean of the seeds, and by how much the lowest is below."""
+    alone = mean(run["rows"]["network alone"]["f1"] for run in runs)
+    gains = [
+        mean(run["rows"][f"{learner}, {use}"]["f1"] for run in runs) - alone for learner in LEARNERS for use in USES
+    ]
+    above = sum(gain > 0 for gain in gains)
+    return f"Above the network alone: {above} of {len(gains)}; the least gain is {100 * min(gains):+.2f}."
 
 
 def _about(runs: Sequence[Run]) -> str:
