@@ -11,6 +11,7 @@ import numpy as np
 
 from rulewright.evaluate.bootstrap import PairedDifference, paired_bootstrap
 from rulewright.io.json_shape import load
+from rulewright.papers.milr.report import describe_range
 from rulewright.papers.report_page import (
     ABSENT,
     NOTHING,
@@ -69,6 +70,7 @@ def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
         "ceiling": ceiling_table(runs),
         "rules": "\n\n".join([*image("rules", "Cost against gain of each rule"), list_rules(runs)]),
         "rounds": rounds_table(runs),
+        "distance": distance_table(runs),
         "generated": generated_table(results / "generated_uses.json"),
         "losses": losses_table(results / "generated_losses.json"),
         "teaching": "\n\n".join(teaching_table(seeds) for name, seeds in every.items() if name not in runs) or ABSENT,
@@ -211,6 +213,22 @@ def rounds_table(runs: Runs) -> str:
     ]
     columns = ("", "rules", "round", "predicted facts", "hard rules", "F1 held out", "F1 on test", "use")
     return markdown_table(columns, lines) if lines else ABSENT
+
+
+def distance_table(runs: Runs) -> str:
+    """Write Ign F1 by the distance of entities, where published labels are there."""
+    for run in (seeds[0] for seeds in runs.values() if "by_distance" in seeds[0]):
+        parts = run["by_distance"]
+        ranges = [describe_range(part) for part in parts["ATLOP"]]
+        rows = [("gold facts", *(f"{part['wanted']:,}" for part in parts["ATLOP"]))]
+        for name, found in parts.items():
+            rows.append((name, *(f"{100 * part['ign_f1_docred']:.2f}" for part in found)))
+        for name in [*parts][1:]:
+            pairs = zip(parts[name], parts["ATLOP"], strict=True)
+            gains = [100 * (part["ign_f1_docred"] - base["ign_f1_docred"]) for part, base in pairs]
+            rows.append((f"{name} − ATLOP", *(f"{gain:+.2f}" for gain in gains)))
+        return markdown_table(("Ign F1, tokens apart", *ranges), rows)
+    return ABSENT
 
 
 def generated_table(file: Path) -> str:

@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from rulewright.datasets import locate
 from rulewright.evaluate.calibration import Reliability
+from rulewright.evaluate.extraction import DistanceBuckets, evaluate_extraction
 from rulewright.inject import ConsistencyLoss, RuleFit, fit_rules
-from rulewright.io.docred import Document, Fact
+from rulewright.io import docred
+from rulewright.io.docred import Document, Fact, Prediction
 from rulewright.logic import RuleSet
 from rulewright.papers.catalogue import Experiment
-from rulewright.papers.milr.predictions import Predictions
+from rulewright.papers.milr.decoding import labels_to_facts
+from rulewright.papers.milr.predictions import DocumentPrediction, Predictions
 from rulewright.papers.rules_that_pay.crossing import Crossing, CrossPredictions, read_published
 from rulewright.papers.rules_that_pay.documents import PayTask, load_pay_task, mine
 from rulewright.papers.rules_that_pay.teaching import CalibratedLoss
@@ -89,9 +93,38 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Callable[[str]
     if settings["rounds"] and task.unlabelled:
         for name, with_rules in (("again", False), ("again with rules", True)):
             rows[name], figures[f"rounds, {name}"] = _iterate(crossing, network, plain, with_rules)
+    if settings["backbone"] == "published":
+        figures["by_distance"] = _score_by_distance(task, plain.uses["hard"].test)
     ceiling, seconds = timed(lambda: measure_ceiling(task, network.test, plain.calibrated, hard))
     tell(f"the ceiling: {ceiling} ({seconds:.0f} s)")
     return figures | {"rows": rows, "ceiling": ceiling}
+
+
+def _score_by_distance(task: PayTask, decoded: Tables) -> dict[str, list[dict[str, Any]]]:
+    """Return Ign F1 by the distance of entities, of the published labels and of ATLOP's decoded here (Figures 3, 4)."""
+    folder = locate("dwie") / "reference_predictions"
+    facts = {name: docred.read_predictions(folder / f"result_{name}_test.json") for name in ("ATLOP", "MILR")}
+    documents = [DocumentPrediction(d.title, t) for d, t in zip(task.test, decoded, strict=True)]
+    found: Mapping[str, Sequence[Prediction]] = {
+        **facts,
+        "ATLOP, decoded here": labels_to_facts(documents, decoded, task.relations),
+    }
+    scored = {}
+    for name, predictions in found.items():
+        result = evaluate_extraction(
+            predictions, task.test, train_facts=task.milr.train_facts, distances=DistanceBuckets("starts")
+        )
+        scored[name] = [
+            {
+                "low": part.low,
+                "high": part.high,
+                "wanted": part.counts.wanted,
+                "f1": part.counts.f1,
+                "ign_f1_docred": part.counts.ign_f1_docred,
+            }
+            for part in result.by_distance or ()
+        ]
+    return scored
 
 
 @dataclass(frozen=True)
