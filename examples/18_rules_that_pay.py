@@ -1,4 +1,4 @@
-"""Rules that pay: a model of your own, calibrated; rules measured on it; labels decoded with what each rule is worth."""
+"""Rules that pay: your own model, calibrated; rules measured on it; labels decoded with what each rule is worth."""
 
 import torch
 from torch import nn

@@ -2,7 +2,8 @@
 
 - `atom_space`: what all of them are told: typed predicates and tensors of their atoms, in one convention; `inputs`: the
   tensors of one call, checked; `labelled_worlds`: predictions of calls beside gold labels.
-- `calibration`: how probable labels are, and from which probability on they are taken: `calibrate`.
+- `calibration`: a network's labels as probabilities, applied and kept; `calibration_fit`: `calibrate`, which fits them
+  to `label_columns`, the labels that count, with their folds.
 - `layer/`: formulas as a layer of a network: `LogicLayer`.
 - `atoms/`: rules over labels of atoms: `ConsistencyLoss`, `RuleDecoder`, reports.
 - `distill`: a network learns what a layer or a decoder makes of its predictions: `distillation_loss`.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rulewright.inject.atoms.reports import batch_reports as batch_reports
     from rulewright.inject.atoms.reports import error_types as error_types
     from rulewright.inject.calibration import LabelCalibration as LabelCalibration
-    from rulewright.inject.calibration import calibrate as calibrate
+    from rulewright.inject.calibration_fit import calibrate as calibrate
     from rulewright.inject.distill import distillation_loss as distillation_loss
     from rulewright.inject.layer.effects import BatchExplanation as BatchExplanation
     from rulewright.inject.layer.influence import MessageExplanation as MessageExplanation
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "calibration": "LabelCalibration calibrate",
+        "calibration": "LabelCalibration",
+        "calibration_fit": "calibrate",
         "distill": "distillation_loss",
         "layer.effects": "BatchExplanation",
         "layer.influence": "MessageExplanation",

@@ -440,7 +440,7 @@ def measure_rules(space: AtomSpace, rows: Sequence[WorldRow]) -> list[RuleCases 
 
 
 @dataclass(frozen=True)
-class _Head:
+class _CaseHead:
     """What rules conclude: a predicate, or some classes of one."""
 
     name: str
@@ -457,7 +457,7 @@ class _CaseProgram:
 
     def __init__(self, space: AtomSpace, indices: Sequence[int]) -> None:
         self.owners: list[int] = []
-        self._heads: dict[str, _Head] = {}  # by predicate of cases
+        self._heads: dict[str, _CaseHead] = {}  # by predicate of cases
         formulas: list[WeightedFormula] = []
         cases: dict[object, PredicateDeclaration] = {}
         for index in indices:
@@ -467,14 +467,14 @@ class _CaseProgram:
                 new = PredicateDeclaration(f"case {len(cases)}", declaration.types)
                 case = cases.setdefault((declaration.name, inside), new)
                 classes = None if inside is None else [(declaration.classes or ()).index(name) for name in inside]
-                self._heads[case.name] = _Head(declaration.name, classes)
+                self._heads[case.name] = _CaseHead(declaration.name, classes)
                 parts = body.parts if isinstance(body, And) else (body,)
                 formulas.append(WeightedFormula(Implies(And((*parts, Not(head))), Atom(case.name, head.args)), "learn"))
                 self.owners.append(index)
         declared = (*space.predicates.values(), *cases.values())
         self._program = _Program(_ground(space, RuleSet(formulas, predicates=declared)))
 
-    def run(self, inputs: GroundInputs, probabilities: Mapping[str, Tensor]) -> Iterator[tuple[_Head, Ids, Floats]]:
+    def run(self, inputs: GroundInputs, probabilities: Mapping[str, Tensor]) -> Iterator[tuple[_CaseHead, Ids, Floats]]:
         """Yield for each head its statements, and how many of their bodies hold, in expectation, for each atom."""
         predicates = self._program.grounding.predicates
         kept = {

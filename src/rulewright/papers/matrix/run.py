@@ -228,7 +228,7 @@ class _Calibrated:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _Trial:
     """One way to use rules: F1 on the selection worlds, labels of the test worlds, and what is told of it."""
 
     selection_f1: float
@@ -249,7 +249,7 @@ class _Matrix:
         selection, test = (predict_logits(plain, part) for part in (self.setting.selection, self.setting.test))
         network = self._calibrate(selection, test)
         raw = [(log_odds > 0) & world.queried for log_odds, world in zip(test, self.setting.test, strict=True)]
-        alone = _Choice(
+        alone = _Trial(
             f1_of(network.held_labels, self.setting.selection), network.test_labels(self.setting.test), {"rules": 0}
         )
         rows: dict[str, Any] = {
@@ -345,7 +345,7 @@ class _Matrix:
         self.tell(repr(fit))
         return fit
 
-    def _try(self, use: str, name: str, network: _Calibrated, alone: _Choice, fit: RuleFit) -> Sequence[_Choice]:
+    def _try(self, use: str, name: str, network: _Calibrated, alone: _Trial, fit: RuleFit) -> Sequence[_Trial]:
         """Return what a use gives with rules, one choice for each of its settings."""
         if use == "apply":
             return self._try_apply(network, fit)
@@ -353,7 +353,7 @@ class _Matrix:
             return self._try_layer(network, alone, fit)
         return self._try_decoder(network, fit) if use == "decoder" else self._try_loss(name, fit)
 
-    def _try_apply(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
+    def _try_apply(self, network: _Calibrated, fit: RuleFit) -> list[_Trial]:
         """Add what follows by rules that are precise enough in what they add to the network's labels.
 
         That is measured on selection worlds, and what it brings there on parts that it was not measured on.
@@ -383,7 +383,7 @@ class _Matrix:
                 selection_f1 = 2 * int((labels & gold).sum()) / (int(labels.sum()) + wanted)
                 alone = network.test_labels(self.setting.test)
                 on_test = infer_labels(kept, alone, self.setting.test, self.setting)
-                choices.append(_Choice(selection_f1, on_test, {"least_precision": least, "rules": len(kept)}))
+                choices.append(_Trial(selection_f1, on_test, {"least_precision": least, "rules": len(kept)}))
         return choices
 
     def _split_atoms(self) -> list[npt.NDArray[np.int64]]:
@@ -399,7 +399,7 @@ class _Matrix:
             folds.append(np.broadcast_to(of_first[:, None, None], world.gold.shape))
         return folds
 
-    def _try_layer(self, network: _Calibrated, alone: _Choice, fit: RuleFit) -> list[_Choice]:
+    def _try_layer(self, network: _Calibrated, alone: _Trial, fit: RuleFit) -> list[_Trial]:
         """Send messages by the fitted weights, judged out of fold, and by confidences, then calibrated anew."""
         choices = []
         iterations = self.settings["iterations"]
@@ -410,7 +410,7 @@ class _Matrix:
                 least = np.log(cuts) - np.log1p(-cuts)
                 labels = [(part > least) & world.queried for part, world in zip(sent, self.setting.test, strict=True)]
                 told = {"weights": "fitted", "rules": len(fit.kept)}
-                choices.append(_Choice(alone.selection_f1 + score.difference, labels, told))
+                choices.append(_Trial(alone.selection_f1 + score.difference, labels, told))
         confidences = [weigh_confidence(statement) for statement in fit.given]
         for scale in self.settings["layer_scales"]:
             told = {"weights": f"{scale:g} × confidence", "rules": len(fit.given)}
@@ -418,10 +418,10 @@ class _Matrix:
             both = [send_messages(rules, part, self.setting, iterations) for part in (network.held, network.test)]
             again = self._calibrate(*both)
             selection_f1 = f1_of(again.held_labels, self.setting.selection)
-            choices.append(_Choice(selection_f1, again.test_labels(self.setting.test), told))
+            choices.append(_Trial(selection_f1, again.test_labels(self.setting.test), told))
         return choices
 
-    def _try_decoder(self, network: _Calibrated, fit: RuleFit) -> list[_Choice]:
+    def _try_decoder(self, network: _Calibrated, fit: RuleFit) -> list[_Trial]:
         """Decode with the costs whose labels are best out of fold."""
         best = fit.best
         if best is None or not any(fit.costs_at(best)):
@@ -430,9 +430,9 @@ class _Matrix:
         labels, optimal = decode_labels(fit.rules, costs, network.test_margins, self.setting, self.settings["decoder"])
         labels = [one & world.queried for one, world in zip(labels, self.setting.test, strict=True)]
         told = {"weights": best.weighting, "scale": best.scale if np.isfinite(best.scale) else "hard"}
-        return [_Choice(best.score, labels, {**told, "rules": sum(map(bool, costs)), "optimal": optimal})]
+        return [_Trial(best.score, labels, {**told, "rules": sum(map(bool, costs)), "optimal": optimal})]
 
-    def _try_loss(self, name: str, fit: RuleFit) -> list[_Choice]:
+    def _try_loss(self, name: str, fit: RuleFit) -> list[_Trial]:
         """Train with the rules that help, by their fitted weights, or with all by their confidences, and calibrate."""
         choices = []
         for weights, rules in (("fitted", fit.kept), ("confidence", fit.given)):
@@ -442,7 +442,7 @@ class _Matrix:
             parts = [predict_logits(network, part) for part in (self.setting.selection, self.setting.test)]
             taught = self._calibrate(*parts)
             labels, told = taught.test_labels(self.setting.test), {"weights": weights, "rules": len(rules)}
-            choices.append(_Choice(f1_of(taught.held_labels, self.setting.selection), labels, told))
+            choices.append(_Trial(f1_of(taught.held_labels, self.setting.selection), labels, told))
         return choices
 
     def _figures(self, labels: Any, own: RuleSet) -> dict[str, Any]:
