@@ -44,7 +44,17 @@ ROWS = {
     "again with rules": "trained again on labels with rules, and the use chosen",
 }
 COLOURS = ("#1f4e79", "#e0a030", "#4c8fbd", "#8c8c8c", "#7a3b69", "#3b7a57", "#b04a3a")
-MARKS = {"calibrated": "o", "hard": "s", "soft": "^", "hard and soft": "P", "layer": "D", "loss": "v"}
+PANELS_ACROSS = 3
+MARKS = {
+    "hard": "s",
+    "soft": "^",
+    "hard and soft": "P",
+    "layer": "D",
+    "loss": "v",
+    "chosen": "*",
+    "again": "<",
+    "again with rules": ">",
+}
 
 
 def build_page(runs: Runs, results: Path, pages: Path) -> PageContent:
@@ -288,9 +298,12 @@ def draw_reliability(runs: Runs, pages: Path) -> Path | None:
     """Plot predicted against observed shares on test documents, before and after calibration."""
     if not runs:
         return None
-    figure = new_figure(3.4 * len(runs), 3.2)
-    axes = figure.subplots(1, len(runs), squeeze=False)[0]
-    for axis, (name, seeds) in zip(axes, runs.items(), strict=True):
+    lines = -(-len(runs) // PANELS_ACROSS)
+    figure = new_figure(3.4 * PANELS_ACROSS, 3.2 * lines)
+    axes = figure.subplots(lines, PANELS_ACROSS, squeeze=False).ravel()
+    for axis in axes[len(runs) :]:
+        axis.axis("off")
+    for axis, (name, seeds) in zip(axes, runs.items(), strict=False):
         axis.plot([0, 1], [0, 1], color="#cccccc")
         for when, colour in (("before", "#e0a030"), ("after", "#1f4e79")):
             for run in seeds:
@@ -308,29 +321,35 @@ def draw_reliability(runs: Runs, pages: Path) -> Path | None:
         axis.plot([], [], color="#e0a030", label="network")
         axis.plot([], [], color="#1f4e79", label="calibrated")
         axis.legend(fontsize=7)
-    axes[0].set_ylabel("share that are facts")
+    for axis in axes[::PANELS_ACROSS]:
+        axis.set_ylabel("share that are facts")
     return save_figure(figure, pages / "rules_that_pay_reliability.png")
 
 
 def draw_scores(runs: Runs, pages: Path) -> Path | None:
-    """Plot F1 against Logic for every use, where there are gold rules."""
+    """Plot what every use adds to F1 against what it adds to Logic, where there are gold rules."""
     shown = {name: seeds for name, seeds in runs.items() if seeds[0]["rows"]["calibrated"].get("logic") is not None}
     if not shown:
         return None
-    figure = new_figure(6.4, 4.2)
+    figure = new_figure(8.4, 4.2)
     axis = figure.subplots()
+    axis.axhline(0, color="#cccccc")
+    axis.axvline(0, color="#cccccc")
     for colour, (name, seeds) in zip(COLOURS, shown.items(), strict=False):
         for row, mark in MARKS.items():
-            found = [run["rows"][row] for run in seeds if row in run["rows"]]
+            found = [run for run in seeds if row in run["rows"]]
             if found:
-                x, y = (100 * mean(part[key] for part in found) for key in ("logic", "f1"))
+                x, y = (
+                    100 * mean(run["rows"][row][key] - run["rows"]["calibrated"][key] for run in found)
+                    for key in ("logic", "f1")
+                )
                 axis.scatter([x], [y], marker=mark, color=colour, s=40)
         axis.scatter([], [], color=colour, label=title_of(name))
     for row, mark in MARKS.items():
         axis.scatter([], [], marker=mark, color="#555555", label=ROWS[row])
-    axis.set_xlabel("Logic: how often gold rules hold, %")
-    axis.set_ylabel("F1, %")
-    axis.legend(fontsize=7)
+    axis.set_xlabel("Logic, points above calibrated")
+    axis.set_ylabel("F1, points above calibrated")
+    axis.legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
     return save_figure(figure, pages / "rules_that_pay_scores.png")
 
 
