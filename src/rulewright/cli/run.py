@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,7 +119,7 @@ def _run_one(
     if changed:
         figures["changed_settings"] = changed
     settings = [f"--set {shlex.quote(change)}" for change in changes]
-    figures["settings"] = dict(experiment.settings)
+    figures["settings"] = _write_settings(experiment.settings)
     figures["version"] = _describe_version()
     figures |= {  # the command gives the same figures anywhere: where files are kept is not part of it
         "command": " ".join(["rulewright run", experiment.name, f"--seed {seed}", f"--threads {threads}", *settings]),
@@ -134,6 +136,15 @@ def _run_one(
         columns = figures.get("columns", ("f1", "ign_f1_docred", "logic", "precision", "recall"))
         rows = [(label, *map(_format_percent, map(row.get, columns))) for label, row in figures["rows"].items()]
         print_table(("", *columns), rows)
+
+
+def _write_settings(value: object) -> object:
+    """Return settings as JSON has them, which knows no infinite number: it is written as in TOML."""
+    if isinstance(value, Mapping):
+        return {name: _write_settings(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_write_settings(part) for part in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _describe_version() -> str:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rulewright.cli import app
+from rulewright.io.json_shape import load
 from rulewright.logic import parse_rules
 from rulewright.papers.catalogue import Experiment, experiments
 from rulewright.papers.matrix import run as matrix
@@ -137,6 +138,9 @@ def test_a_family_runs_all_its_experiments(tmp_path, monkeypatch):
     )
     assert found.exit_code == 0
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["matrix_dwie_0.json", "matrix_umls_0.json"]
+    run = load(tmp_path / "matrix_umls_0.json")  # refuses what is no JSON, as infinite numbers are
+    assert run["settings"]["scales"].value == [0.25, 1.0, "inf"]
+    assert run["version"].text().startswith("0.")
 
 
 @pytest.mark.parametrize("name", ["matrix/dwie", "matrix/umls"])
