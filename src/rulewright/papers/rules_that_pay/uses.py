@@ -188,10 +188,13 @@ def _use_layer(task: PayTask, network: CalibratedNetwork, fit: RuleFit, alone: U
     found = [(without, alone)]
     for score in fit.selection:
         if score.injector == "layer" and len(fit.kept):
-            cuts = np.array([network.calibration.thresholds[name] for name in task.relations])
-            least = np.log(cuts) - np.log1p(-cuts)
-            held, test = (send(fit.kept, part, task.relations, 1) for part in (network.held_out, network.test))
-            labels = [off_diagonal(table > least for table in part) for part in (held, test)]
+            labels = [
+                _move(fit.kept, log_odds, margins, task.relations)
+                for log_odds, margins in (
+                    (network.held_out, network.held_out_margins),
+                    (network.test, network.test_margins),
+                )
+            ]
             found.append((without + score.difference, Use(labels[0], labels[1], {"weights": "fitted"})))
     confidences = [weigh_confidence(statement) for statement in fit.given]
     for scale in LAYER_SCALES:
@@ -205,6 +208,13 @@ def _use_layer(task: PayTask, network: CalibratedNetwork, fit: RuleFit, alone: U
         ]
         found.append((judge.f1(labels[0]), Use(labels[0], labels[1], {"weights": "confidence", "scale": scale})))
     return max(found, key=lambda pair: pair[0])[1]
+
+
+def _move(rules: RuleSet, log_odds: Tables, margins: Tables, relations: Sequence[str]) -> Tables:
+    """Return labels where the messages of a layer move margins over the thresholds that there are."""
+    sent = send(rules, log_odds, relations, 1)
+    moved = (margin + (after - before) for margin, after, before in zip(margins, sent, log_odds, strict=True))
+    return off_diagonal(table > 0 for table in moved)
 
 
 def choose_rules(rules: RuleSet, margins: Tables, gold: Tables, relations: Sequence[str]) -> RuleSet:
