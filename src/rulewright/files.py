@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import re
 import sys
 import tempfile
 import zlib
@@ -13,6 +15,9 @@ from pathlib import Path
 from rulewright.errors import FileError, ParseError
 
 STDIO = "-"
+
+_NUMBERS = re.compile(r"\[\n([^\[\]{}\"]*)\]")
+"""A list of numbers, truth values and nulls over several lines of JSON; in a text no line ends."""
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -88,6 +93,17 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     except UnicodeEncodeError as error:
         raise FileError(f"cannot write {name}: {text[error.start]!r} is half of a character") from None
     write_bytes(name, gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+
+
+def write_json(path: str | os.PathLike[str], value: object) -> None:
+    r"""Write figures as JSON, a line for each entry but only one for a list of numbers, as a person reads them.
+
+    >>> write_json(folder / "figures.json", {"name": "a", "f1": [0.5, 0.25]})
+    >>> (folder / "figures.json").read_text()
+    '{\n "name": "a",\n "f1": [0.5, 0.25]\n}\n'
+    """
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    write_text(path, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

@@ -108,7 +108,7 @@ def _run_one(
     import torch
 
     from rulewright.datasets.download import cache_folder
-    from rulewright.files import write_text
+    from rulewright.files import write_json
     from rulewright.papers.catalogue import load_run, with_settings
 
     torch.set_num_threads(threads)
@@ -126,9 +126,7 @@ def _run_one(
         "machine": f"{platform.system()} {platform.machine()}, {threads} threads, Python {platform.python_version()}",
     }
     if output is not None:
-        import json as format_json
-
-        write_text(output, format_json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
+        write_json(output, figures)
     if json:
         print_json(figures)
     elif output is None:
