@@ -28,7 +28,8 @@ Mask: TypeAlias = Tensor | Mapping[str, Tensor]
 Observation: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """Values of a predicate that is observed everywhere, or values and where they are observed.
 
-Values are truth values, or class indices where the predicate is multi-class.
+Values are truth values, or class indices where the predicate is multi-class. Of candidate atoms they are the index and
+the values (`rulewright.inject.layer.candidates`).
 """
 
 Evidence: TypeAlias = Mapping[str, Observation]
@@ -179,7 +180,7 @@ def read_inputs(
             raise DataError(f"predicate {name} is closed: all its atoms are evidence, observed everywhere")
     if not logits and not evidence:
         raise DataError("there are no logits and no evidence")
-    dtype, device = _join_logits(logits, dtype)
+    dtype, device = join_logits(logits, dtype)
     shapes = ShapeReader(space, logits)
     observed = {
         name: _read_evidence(shapes, name, observation, dtype, device) for name, observation in evidence.items()
@@ -199,7 +200,7 @@ def read_inputs(
     return GroundInputs(flat, observed, masks, shapes.batch, sizes, shape, dtype, device)
 
 
-def _join_logits(logits: Mapping[str, Tensor], dtype: torch.dtype | None) -> tuple[torch.dtype, torch.device]:
+def join_logits(logits: Mapping[str, Tensor], dtype: torch.dtype | None) -> tuple[torch.dtype, torch.device]:
     """Return the dtype that all logits are promoted to, and the device that they share."""
     device, first = torch.device("cpu"), ""
     for name, tensor in logits.items():
@@ -230,6 +231,8 @@ def _split_observation(name: str, observation: Observation) -> tuple[Tensor, Ten
     values, where = observation if isinstance(observation, tuple) else (observation, None)
     if not isinstance(values, Tensor):
         raise DataError(f"evidence of {name} is a tensor, or two: (values, observed), got a {type(values).__name__}")
+    if where is not None and values.ndim == 2 and where.ndim == 1:  # candidates: (index, values)
+        return values, where
     if where is not None and (where.dtype != torch.bool or where.shape != values.shape):
         raise DataError(f"evidence of {name} is (values, observed), both of one shape and observed boolean")
     return values, where

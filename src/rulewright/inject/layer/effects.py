@@ -168,14 +168,16 @@ def _find_moves(layer: LogicLayer, trace: CallTrace) -> Iterator[tuple[int, Mapp
         yield from moves_without(layer, trace.inputs, trace.logits)
         return
     plan = layer.planner.plan(trace.inputs.shape)
-    started = plan.start(trace.inputs)
-    values = [plan.run(trace.inputs, step.marginals, started) for step in trace.steps]
+    averages = trace.averages
+    weigh = None if averages is None else averages.weigh
+    started = plan.start(trace.inputs, weigh=weigh)
+    values = [plan.run(trace.inputs, step.marginals, started, weigh=weigh) for step in trace.steps]
     for statement_index in range(len(layer.grounding.rules)):
         moves: dict[str, Tensor] = {}
         for step, step_values in zip(trace.steps, values, strict=True):
             for name in step.marginals:
                 message = layer.add_messages(
-                    name, trace.inputs, plan, step_values, step.hard_share, only=statement_index
+                    name, trace.inputs, plan, step_values, step.hard_share, only=statement_index, averages=averages
                 )
                 moves[name] = moves.get(name, torch.zeros_like(message)) + step.shares[name] * message
         yield statement_index, moves

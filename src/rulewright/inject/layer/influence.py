@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rulewright.errors import DataError
+from rulewright.inject.layer.averaging import Averages, find_averages
 from rulewright.inject.layer.exact import infer_exactly, moves_without, moves_without_groundings
 from rulewright.inject.layer.grounding import TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
 from rulewright.inject.layer.plan import ORDERS, false_probability
@@ -77,18 +78,22 @@ class CallTrace:
     weights: tuple[float, ...]
     steps: tuple[Iteration, ...]
     logits: Mapping[str, Tensor]
+    averages: Averages | None = None
 
 
 def trace_call(layer: LogicLayer, inputs: GroundInputs) -> CallTrace:
     """Run the iterations again and keep what they did."""
     steps: list[Iteration] = []
+    averages = None
     with torch.no_grad():
         if layer.inference == "exact":
             logits = infer_exactly(layer, inputs)
         else:
-            logits, _ = iterate(layer, inputs, layer.planner.plan(inputs.shape), steps)
+            plan = layer.planner.plan(inputs.shape)
+            logits, _ = iterate(layer, inputs, plan, steps)
+            averages = find_averages(layer, inputs, plan)
     weights = tuple(layer.weights.value(index) for index in range(len(layer.grounding.rules)))
-    return CallTrace(inputs, weights, tuple(steps), logits)
+    return CallTrace(inputs, weights, tuple(steps), logits, averages)
 
 
 def explain_atom(layer: LogicLayer, last: CallTrace, text: str, *, row: int = 0, top: int = 5) -> MessageExplanation:
@@ -147,7 +152,8 @@ def _add_up(view: _RowView, name: str, entry: tuple[int, ...], top: int) -> dict
     index = entry[: declaration.arity]
     shares = [float(view.take_row(step.shares[name], len(entry))[entry]) for step in last.steps]
     influences: dict[int, tuple[float, dict[str, float]]] = {}
-    for ground_formula in grounding.formulas:
+    for formula_index, ground_formula in enumerate(grounding.formulas):
+        share = view.share_of(formula_index, name, index)
         for pattern in ground_formula.patterns:
             for position, head in enumerate(pattern.literals):
                 bound = _match(grounding, head, name, index)
@@ -160,7 +166,7 @@ def _add_up(view: _RowView, name: str, entry: tuple[int, ...], top: int) -> dict
                 else:
                     continue
                 statement_index = ground_formula.statement_index
-                scale = sign * pattern.coefficient * last.weights[statement_index]
+                scale = share * sign * pattern.coefficient * last.weights[statement_index]
                 is_hard = statement_index in grounding.hard
                 factors = [
                     share * (step.hard_share if is_hard else 1) for share, step in zip(shares, last.steps, strict=True)
@@ -233,6 +239,14 @@ class _RowView:
             raise DataError(f"entities of type {type_name} have no names; write a position below {size}, got {term}")
         return int(value)
 
+    def share_of(self, formula_index: int, name: str, index: tuple[int, ...]) -> float:
+        """Return what a message of a ground clause without observed atoms counts for an atom: 1 where all are added."""
+        averages = self.last.averages
+        if averages is None:
+            return 1.0
+        share = float(self.take_row(averages.shares[formula_index], 0))
+        return share * float(self.take_row(averages.scales[name], len(index))[index])
+
     def rank_groundings(
         self,
         ground_formula: GroundFormula,
@@ -302,8 +316,10 @@ class _RowView:
             probabilities = observed.probability
         else:
             probabilities = marginals[literal.predicate]
-        dims = declaration.arity + (declaration.classes is not None)
-        false = false_probability(self.take_row(probabilities, dims), literal.classes, declaration.classes)
+        false = false_probability(probabilities, literal.classes, declaration.classes)
+        if self.last.averages is not None:
+            false = self.last.averages.weigh(literal.predicate, false)
+        false = self.take_row(false, declaration.arity)
         exists = inputs.mask_atoms(declaration)
         if exists is not None:
             false = false * self.take_row(exists, declaration.arity)

@@ -30,10 +30,13 @@ from rulewright.inject.inputs import (
     read_inputs,
     split_inputs,
 )
+from rulewright.inject.layer.averaging import Averages, MessageForm, weigh_candidates
+from rulewright.inject.layer.candidates import CandidateReader, Rest, SparseInputs, SparseLogits, is_sparse
 from rulewright.inject.layer.exact import CliqueTree, ExactSolver, infer_exactly
 from rulewright.inject.layer.grounding import Grounding
-from rulewright.inject.layer.plan import ORDERS, Plan, Planner
+from rulewright.inject.layer.plan import ORDERS, Plan, Planner, Purpose
 from rulewright.inject.layer.schedule import Convergence, iterate, warn_unsettled
+from rulewright.inject.layer.sparse import SparsePlan, SparsePlanner
 from rulewright.logic import Rule, RuleSet, RuleSource, Statement, WeightedFormula
 
 if TYPE_CHECKING:
@@ -56,6 +59,9 @@ _LAYER_RULES: Mapping[str, ParameterRule] = {
     "tolerance": Real(0, optional=True),
     "cnf": OneOf("exact", "paper"),
     "inference": OneOf("mean-field", "exact"),
+    "messages": OneOf("sum", "mean"),
+    "draws": Whole(0),
+    "observed_odds": Real(0, above=True, optional=True),
 }
 
 
@@ -217,6 +223,14 @@ class LogicLayer(nn.Module):
         learnable: learn the weights of all statements but hard ones.
         cnf: ``"paper"`` sums the messages of plain clauses, as published; it counts a grounding twice where two of its
             clauses are false at once.
+        messages: ``"sum"`` adds up the messages of all groundings of an atom; ``"mean"`` takes their mean, so that an
+            atom with a thousand groundings is not certain at once (`rulewright.inject.layer.averaging`). It is over the
+            ground clauses that evidence does not satisfy, each formula counting alike; for mean field.
+        draws: of mean messages, how many ground clauses are thought to be drawn: an atom gets its mean message as often
+            as it is expected to be among them where it is at all; 0 is once.
+        observed_odds: of mean messages, the odds that an atom of a ground clause is drawn from those observed of its
+            predicate, which makes ground clauses with many observed atoms count more: 9 is nine in ten. None is all
+            ground clauses alike.
         memory_limit: bytes, or a text such as ``"2GB"``, above which grounding is refused; None is half of what the
             device of the logits has.
 
@@ -243,17 +257,30 @@ class LogicLayer(nn.Module):
         initial_weight: float = 1.0,
         learnable: bool = False,
         cnf: Literal["exact", "paper"] = "exact",
+        messages: MessageForm = "sum",
+        draws: int = 0,
+        observed_odds: float | None = None,
         memory_limit: int | str | None = None,
     ) -> None:
         super().__init__()
         check_parameters(
-            {"iterations": iterations, "damping": damping, "tolerance": tolerance, "cnf": cnf, "inference": inference},
+            {"iterations": iterations, "damping": damping, "tolerance": tolerance, "cnf": cnf, "inference": inference}
+            | {"messages": messages, "draws": draws, "observed_odds": observed_odds},
             _LAYER_RULES,
         )
+        if messages == "mean" and inference == "exact":
+            raise DataError(
+                "messages='mean' needs inference='mean-field': exact inference sends no messages to average"
+            )
+        if messages == "sum" and (draws, observed_odds) != (0, None):
+            raise DataError("draws and observed_odds are of mean messages; give messages='mean'")
         self.inference, self.iterations, self.damping, self.tolerance = inference, iterations, damping, tolerance
+        self.messages, self.draws, self.observed_odds = messages, draws, observed_odds
         self.memory_limit = read_memory_limit(memory_limit)
         self.grounding = Grounding(rules, domains=domains, relations=relations, distinct=distinct, cnf=cnf)
         self.planner = Planner(self.grounding)
+        self.candidate_reader = CandidateReader(self.grounding)
+        self.sparse_planner = SparsePlanner(self.grounding)
         self.solver = ExactSolver(self.grounding)
         self.evidence = StoredEvidence(self.grounding, evidence)
         self.weights = Weights(
@@ -278,17 +305,46 @@ class LogicLayer(nn.Module):
         """The statements, with the weights that were learned."""
         return self.weights.write_into(self.grounding.rules)
 
-    def plan(self, sizes: Mapping[str, int] | None = None, evidence: Evidence | None = None) -> Plan:
-        """Return the contractions, groundings, operations and memory for sizes of types, before anything runs.
+    @overload
+    def plan(self, sizes: Mapping[str, int] | None = None, evidence: Evidence | None = None) -> Plan: ...
+
+    @overload
+    def plan(
+        self,
+        sizes: Mapping[str, int] | None = None,
+        evidence: Evidence | None = None,
+        *,
+        candidates: Mapping[str, Tensor],
+        rest: Rest | None = None,
+    ) -> SparsePlan: ...
+
+    def plan(
+        self,
+        sizes: Mapping[str, int] | None = None,
+        evidence: Evidence | None = None,
+        *,
+        candidates: Mapping[str, Tensor] | None = None,
+        rest: Rest | None = None,
+    ) -> Plan | SparsePlan:
+        """Return the contractions, groundings, operations, memory and time for sizes of types, before anything runs.
 
         The plan says which inference is used, and what the other one would be. For exact inference ``plan.cliques`` has
-        its tables, which depend on the ``evidence`` too; what is too large is refused.
+        its tables, which depend on the ``evidence`` too; what is too large is refused. With ``candidates``, the index
+        of each predicate as in a call, the plan is an estimate of one over these, which joins nothing
+        (`rulewright.inject.layer.choice.choose_grounding` compares both).
 
         >>> import rulewright as rw
         >>> layer = LogicLayer(rw.parse_rules("1.0 same(A, B) & same(B, C) => same(A, C)."))
         >>> layer.plan({"entity": 512}).groundings
         134217728
         """
+        if candidates is not None:
+            zeros: dict[str, SparseLogits] = {}
+            for name, index in candidates.items():
+                classes = self.grounding.predicates[name].classes if name in self.grounding.predicates else None
+                zeros[name] = index, torch.zeros(len(index), *(() if classes is None else (len(classes),)))
+            inputs = self.candidate_reader.read(zeros, self.evidence.join(evidence), rest, sizes=sizes)
+            return SparsePlan(self.grounding, inputs, memory_limit=self.memory_limit, is_estimate=True)
         known = {**self.grounding.given_sizes, **(sizes or {})}
         for type_name in self.grounding.types:
             if type_name not in known:
@@ -297,7 +353,8 @@ class LogicLayer(nn.Module):
         if self.inference == "exact":
             tree = self._find_cliques(known, evidence)
             return plan.with_inference(f"{tree}; in place of iterations", tree)
-        used = f"mean field: {self.iterations} iterations, an approximation"
+        form = "mean field" if self.messages == "sum" else "mean field with mean messages"
+        used = f"{form}: {self.iterations} iterations, an approximation"
         if plan.groundings > MOST_TRIED:
             return plan.with_inference(f"{used}; exact inference is not tried for more than {MOST_TRIED:,} groundings")
         try:
@@ -328,17 +385,47 @@ class LogicLayer(nn.Module):
         self, logits: Mapping[str, Tensor], evidence: Evidence | None = None, mask: Mask | None = None
     ) -> dict[str, Tensor]: ...
 
+    @overload
     def forward(
-        self, logits: Logits, evidence: Evidence | Tensor | None = None, mask: Mask | None = None
-    ) -> Tensor | dict[str, Tensor]:
+        self,
+        logits: Mapping[str, Tensor | SparseLogits],
+        evidence: Evidence | None = None,
+        mask: Mask | None = None,
+        *,
+        rest: Rest | None = None,
+    ) -> dict[str, Tensor | SparseLogits]: ...
+
+    def forward(
+        self,
+        logits: Logits | Mapping[str, Tensor | SparseLogits],
+        evidence: Evidence | Tensor | None = None,
+        mask: Mask | None = None,
+        *,
+        rest: Rest | None = None,
+    ) -> Tensor | dict[str, Tensor] | dict[str, Tensor | SparseLogits]:
         """Return the log-odds of all atoms of the predicates in ``logits`` (of all classes, up to a constant).
 
         Logits, evidence and masks are as `rulewright.inject.atom_space` says: ``logits[p]`` is ``[*B, *args]``, or
         ``[*B, *args, K]`` where p has K classes; ``evidence[p]`` truth values (class indices) where p is observed
         everywhere, or (values, observed); ``mask[type]``, ``[*B, N]``, says which entities exist. With ``relations``,
         ``layer(logits, mask)`` takes ``[*B, n, n, R]`` and ``[*B, n]`` and returns ``[*B, n, n, R]``.
+
+        Over *candidate atoms* (`rulewright.inject.layer.candidates`), ``logits[p]`` is ``(index, logits)``, of which
+        the layer returns the same form: ``[n, arity]`` entity indices, each atom once, and log-odds ``[n]`` or
+        ``[n, K]``; ``evidence[p]`` may be ``(index, values)``, values ``[n]``. Atoms in neither *rest*, in all
+        groundings: those of closed predicates at false, others at the log-odds ``rest``, one number or by predicate
+        (±inf holds them true or false; of classes one's name, or log-odds of each). Predicates that are given as
+        tensors have all atoms as candidates. Messages to candidates are exact.
+
+        >>> layer = LogicLayer("2.0 r(A, B) & r(B, C) => r(A, C).", domains={"entity": 1_000_000})
+        >>> index = torch.tensor([[0, 7], [7, 999_999], [0, 999_999]])
+        >>> found = layer({"r": (index, torch.tensor([4.0, 4.0, 0.0]))}, rest=float("-inf"))
+        >>> bool(found["r"][1][2] > 1)
+        True
         """
-        by_predicate, evidence, mask = split_inputs(self.grounding, logits, evidence, mask)
+        if is_sparse(logits, evidence, self.evidence):  # else no atom rests
+            return self._infer_sparsely(logits, evidence, mask, rest)
+        by_predicate, evidence, mask = split_inputs(self.grounding, logits, evidence, mask)  # type: ignore[arg-type]
         output = self._infer(by_predicate, self.evidence.join(evidence), mask)
         if isinstance(logits, Tensor):
             assert self.grounding.relations is not None
@@ -348,11 +435,49 @@ class LogicLayer(nn.Module):
     def _infer(
         self, logits: Mapping[str, Tensor], evidence: Evidence, mask: Mapping[str, Tensor] | None
     ) -> dict[str, Tensor]:
-        inputs = read_inputs(self.grounding, logits, evidence, mask)
+        is_exact = self.observed_odds is not None  # where atoms coincide, large numbers cancel
+        inputs = read_inputs(self.grounding, logits, evidence, mask, dtype=torch.float64 if is_exact else None)
         current = self._infer_exactly(inputs) if self.inference == "exact" else self._iterate(inputs)
         if not torch.compiler.is_compiling():
             self._last, self._trace = inputs.detach(), None
         return {name: self._finish(name, logits[name], inputs, current) for name in logits}
+
+    def _infer_sparsely(
+        self,
+        logits: Logits | Mapping[str, Tensor | SparseLogits],
+        evidence: Evidence | Tensor | None,
+        mask: Mask | None,
+        rest: Rest | None,
+    ) -> dict[str, Tensor | SparseLogits]:
+        """Infer over candidate atoms, and return the log-odds of each predicate in the form it was given."""
+        is_masked = mask is not None or isinstance(evidence, Tensor)
+        for is_refused, what, way_out in (
+            (is_masked, "masks", "leave out the atoms of entities that do not exist"),
+            (isinstance(logits, Tensor), "stacked logits", "give (index, logits) by predicate"),
+            (self.inference == "exact", 'inference="exact"', "use mean field, or dense logits"),
+            (torch.compiler.is_compiling(), "torch.compile", "call the layer outside the compiled part"),
+        ):
+            if is_refused:
+                raise DataError(f"candidate atoms go without {what}: {way_out}")
+        assert not isinstance(logits, Tensor) and not isinstance(evidence, Tensor)
+        inputs = self.candidate_reader.read(logits, self.evidence.join(evidence), rest)
+        current = self._iterate(inputs)
+        self._last = self._trace = None
+        output: dict[str, Tensor | SparseLogits] = {}
+        for name, given in logits.items():
+            values = given if isinstance(given, Tensor) else given[1]
+            classes = self.grounding.predicates[name].classes
+            flat = values.reshape(-1, *(() if classes is None else (len(classes),)))
+            finished = self._finish(name, flat, inputs, current).reshape(values.shape)
+            output[name] = finished if isinstance(given, Tensor) else (given[0], finished)
+        return output
+
+    def plan_for(self, inputs: GroundInputs, purpose: Purpose = "messages") -> Plan | SparsePlan:
+        """Return the plan for the inputs of a call."""
+        if isinstance(inputs, SparseInputs):
+            weighing = weigh_candidates(self, inputs) if purpose == "messages" else None
+            return self.sparse_planner.plan(inputs, purpose, self.memory_limit, weighing)
+        return self.planner.plan(inputs.shape, purpose)
 
     def _infer_exactly(self, inputs: GroundInputs) -> dict[str, Tensor]:
         if not torch.compiler.is_compiling():
@@ -363,11 +488,17 @@ class LogicLayer(nn.Module):
         return logits
 
     def _iterate(self, inputs: GroundInputs) -> dict[str, Tensor]:
-        plan = self.planner.plan(inputs.shape)
+        plan = self.plan_for(inputs)
         learned = self.weights.learned
         learns_weights = learned is not None and learned.requires_grad
         if not torch.compiler.is_compiling():  # a compiled graph needs other memory, and may wait for no value
-            plan.check_memory(inputs, self.memory_limit, iterations=self.iterations, learns_weights=learns_weights)
+            plan.check_memory(
+                inputs,
+                self.memory_limit,
+                iterations=self.iterations,
+                learns_weights=learns_weights,
+                averaged=self.messages == "mean",
+            )
             if inputs.shape.observed:
                 self._check_hard_evidence(inputs)
         current, convergence = iterate(self, inputs, plan)
@@ -386,7 +517,7 @@ class LogicLayer(nn.Module):
             names = {literal.predicate for pattern in ground_formula.patterns for literal in pattern.literals}
             if not names - set(ORDERS) or not names - set(ORDERS) <= inputs.shape.observed:
                 continue
-            plan = self.planner.plan(inputs.shape, "violations")
+            plan = self.plan_for(inputs, "hard violations")
             values = plan.start(inputs)
             broken = round(sum(count * float(values[node].sum()) for count, node in plan.violations[index]))
             if broken > 0:
@@ -396,17 +527,21 @@ class LogicLayer(nn.Module):
         self,
         name: str,
         inputs: GroundInputs,
-        plan: Plan,
+        plan: Plan | SparsePlan,
         values: Mapping[int, Tensor],
         hard_share: float = 1.0,
         *,
         only: int | None = None,
+        averages: Averages | None = None,
     ) -> Tensor:
         """Add a predicate's messages to the log-odds that it was given, those of hard formulas by a share.
 
-        With ``only``, return the messages of one statement alone.
+        With ``only``, return the messages of one statement alone. ``averages`` make means of the sums.
         """
-        total = inputs.logits[name] if only is None else torch.zeros_like(inputs.logits[name])
+        if isinstance(plan, SparsePlan):
+            return plan.add_messages(self.weights, name, inputs, values, hard_share, averages)
+        is_summed = only is None and averages is None
+        total = inputs.logits[name] if is_summed else torch.zeros_like(inputs.logits[name])
         declaration = self.grounding.predicates[name]
         sizes = [inputs.sizes[type_name] for type_name in declaration.types]
         for (predicate, classes, form), messages in plan.messages.items():
@@ -418,9 +553,10 @@ class LogicLayer(nn.Module):
             summed: Tensor | None = total if is_direct else None
             for message in messages:
                 share = hard_share if message.statement_index in self.grounding.hard else 1
-                summed = self.weights.add(
-                    summed, values[message.node], message.statement_index, message.coefficient * share
-                )
+                term = values[message.node]
+                if averages is not None:
+                    term = averages.share_out(term, message.formula_index, has_batch=plan.has_batch(message.node))
+                summed = self.weights.add(summed, term, message.statement_index, message.coefficient * share)
             assert summed is not None
             if is_direct:
                 total = summed
@@ -432,7 +568,10 @@ class LogicLayer(nn.Module):
                 summed = summed.unsqueeze(-1)
                 mask = inside if mask is None else mask.unsqueeze(-1) * inside
             total = total + summed if mask is None else torch.addcmul(total, summed, mask)
-        return total
+        if averages is None:
+            return total
+        total = averages.scale(name, total, has_classes=declaration.classes is not None)
+        return total if only is not None else inputs.logits[name] + total
 
     def _finish(self, name: str, given: Tensor, inputs: GroundInputs, current: Mapping[str, Tensor]) -> Tensor:
         """Return a predicate's log-odds in the shape and dtype they were given: observed atoms are certain."""
@@ -514,7 +653,10 @@ class LogicLayer(nn.Module):
         from rulewright.inject.layer.influence import trace_call
 
         if self._last is None:
-            raise DataError("the layer has not been called yet; explain is about the last call")
+            raise DataError(
+                "the layer has not been called yet; explain is about the last call, of all atoms: after one over "
+                "candidate atoms, call the layer with tensors over few entities"
+            )
         weights = tuple(self.weights.value(index) for index in range(len(self.grounding.rules)))
         if self._trace is None or self._trace.weights != weights:
             self._trace = trace_call(self, self._last)

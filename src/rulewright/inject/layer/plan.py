@@ -7,7 +7,7 @@ false, summed over all groundings in which the head is that atom: one contractio
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -19,8 +19,9 @@ from torch import Tensor
 
 from rulewright.errors import DataError, MemoryLimitError
 from rulewright.inject.inputs import GroundInputs, InputShape
-from rulewright.inject.layer.contractions import BATCH, ContractionProgram, diagonal_mask
+from rulewright.inject.layer.contractions import BATCH, VIEWS, ContractionProgram, diagonal_mask
 from rulewright.inject.layer.grounding import FALSE, TRUE, ClauseLiteral, GroundFormula, Grounding, Pattern
+from rulewright.inject.layer.rates import format_seconds, measure_rates
 from rulewright.logic import Number, Term, Variable
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 Purpose: TypeAlias = Literal["messages", "violations", "hard violations"]
 """What a plan computes: messages to all atoms that are not observed, or how many groundings are false, of all formulas
 or of hard ones."""
+
+Weigh: TypeAlias = Callable[[str, Tensor], Tensor]
+"""What makes factors of the probabilities that the literals of a predicate are false, in place of these."""
 
 ORDERS = ("<", "<=", ">", ">=")
 """The comparisons that are tensors; equality is a matter of variables."""
@@ -72,10 +76,15 @@ class HeadForm:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A node of the program, how often it counts, and the statement whose weight it has."""
+    """A node of the program, how often it counts, and the formula and the statement whose weight it has.
+
+    ``coefficient`` is negative where the message is against the classes it goes to; ``count`` is its pattern's own.
+    """
 
     statement_index: int
+    formula_index: int
     coefficient: int
+    count: int
     node: int
 
 
@@ -126,7 +135,7 @@ class Plan:
         self._orders: dict[int, tuple[str, Tensor, Tensor]] = {}
         self._nodes: list[range] = []  # those that each formula added
         self._held: dict[tuple[int, int, bool, bool], int] = {}
-        for ground_formula in grounding.formulas:
+        for formula_index, ground_formula in enumerate(grounding.formulas):
             start = len(self.program.nodes)
             violations: list[tuple[int, int]] = []
             is_left_out = purpose == "hard violations" and ground_formula.statement_index not in grounding.hard
@@ -136,7 +145,7 @@ class Plan:
                     continue
                 for position, literal in enumerate(pattern.literals):
                     if literal.predicate not in ORDERS and literal.predicate not in shape.observed:
-                        self._plan_message(ground_formula, pattern, position)
+                        self._plan_message(formula_index, pattern, position)
             self.violations.append(violations)
             self._nodes.append(range(start, len(self.program.nodes)))
         kept = {message.node for group in self.messages.values() for message in group}
@@ -150,8 +159,9 @@ class Plan:
 
     # Planning
 
-    def _plan_message(self, ground_formula: GroundFormula, pattern: Pattern, head_position: int) -> None:
+    def _plan_message(self, formula_index: int, pattern: Pattern, head_position: int) -> None:
         """Add the message of a pattern to one of its literals, the head."""
+        ground_formula = self.grounding.formulas[formula_index]
         head = pattern.literals[head_position]
         declaration = self.grounding.predicates[head.predicate]
         first: dict[Variable, int] = {}
@@ -178,7 +188,7 @@ class Plan:
         classes, coefficient = head.classes, pattern.coefficient
         if declaration.classes is None and classes == {FALSE}:  # the log-odds of false are those of true, negated
             classes, coefficient = frozenset({TRUE}), -coefficient
-        message = Message(ground_formula.statement_index, coefficient, node)
+        message = Message(ground_formula.statement_index, formula_index, coefficient, pattern.coefficient, node)
         self.messages.setdefault((head.predicate, classes, form), []).append(message)
 
     def _contract(
@@ -258,7 +268,7 @@ class Plan:
 
     # Running
 
-    def start(self, inputs: GroundInputs) -> dict[int, Tensor]:
+    def start(self, inputs: GroundInputs, *, weigh: Weigh | None = None) -> dict[int, Tensor]:
         """Compute the nodes that stay the same in all iterations."""
         values: dict[int, Tensor] = {}
         for node, type_name in self._ones.items():
@@ -269,7 +279,7 @@ class Plan:
             holds = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
             values[node] = (~holds).to(dtype=inputs.dtype, device=inputs.device)
         observed = {name: known.probability for name, known in inputs.observed.items() if known.where is None}
-        return self.run(inputs, observed, values, is_fixed=True)
+        return self.run(inputs, observed, values, is_fixed=True, weigh=weigh)
 
     def run(
         self,
@@ -278,17 +288,23 @@ class Plan:
         started: Mapping[int, Tensor],
         *,
         is_fixed: bool = False,
+        weigh: Weigh | None = None,
     ) -> dict[int, Tensor]:
-        """Compute all contractions of one iteration, from marginals and what `start` computed."""
+        """Compute all contractions of one iteration, from marginals and what `start` computed with the same factors."""
         values = dict(started)
         for node, (name, classes) in self._factors.items():
             if name not in marginals or node in values:
                 continue
             declaration = self.grounding.predicates[name]
             false = false_probability(marginals[name], classes, declaration.classes)
+            false = false if weigh is None else weigh(name, false)
             mask = inputs.mask_atoms(declaration) if inputs.masks else None
             values[node] = false if mask is None else false * mask
         return self.program.run(values, is_fixed=is_fixed)
+
+    def has_batch(self, node: int) -> bool:
+        """Return whether a node has a value for each row of a batch."""
+        return self.program.nodes[node].dims[:1] == (BATCH,)
 
     # What it costs
 
@@ -314,6 +330,23 @@ class Plan:
         """Floating-point operations of one iteration, for one row of a batch."""
         return sum(row.flops for row in self.rows)
 
+    def seconds(self, *, batch: int = 1, iterations: int = 1, training: bool = False) -> float:
+        """Return about how long a call takes on this machine's processor, by rates measured once in a process.
+
+        A product of matrices takes as long as its operations, or as reading and writing its elements where these are
+        more; a backward pass takes twice as long as the forward one.
+        """
+        rates, nodes = measure_rates(), self.program.nodes
+        total = 0.0
+        for node in nodes:
+            if node.operation == "input" or node.operation in VIEWS or node.is_fixed:
+                continue
+            moved = node.elements + sum(nodes[source].elements for source in node.sources)
+            total += max(node.flops / rates.products if node.operation == "multiply" else 0.0, moved / rates.elements)
+        names = {predicate for predicate, _, _ in self.messages}
+        total += 10 * sum(self._count_atoms(name) for name in names) / rates.elements
+        return total * batch * iterations * (3 if training else 1)
+
     @property
     def groundings(self) -> int:
         """The number of groundings of all formulas."""
@@ -327,17 +360,24 @@ class Plan:
         iterations: int = 1,
         training: bool = False,
         learns_weights: bool = False,
+        averaged: bool = False,
     ) -> int:
         """Return the bytes that a call holds at most beside its inputs; in training, with those of a backward pass.
 
         While contractions run, a call holds log-odds, marginals, factors and what is computed and needed later. For a
         backward pass each iteration keeps the marginals and all operands of products, and messages with weights that
-        are learned; the backward pass holds the gradients of one iteration's messages beside them.
+        are learned; the backward pass holds the gradients of one iteration's messages beside them. Mean messages are
+        ``averaged``: their denominators are counted before, with 64 bits, and factors are weighed.
         """
         key = (batch, iterations, training, learns_weights)
         if key not in self._held:
             self._held[key] = self._count_held(*key)
-        return bytes_each * self._held[key]
+        if not averaged:
+            return bytes_each * self._held[key]
+        names = {predicate for predicate, _, _ in self.messages} | {name for name, _ in self._factors.values()}
+        atoms = batch * sum(self._count_atoms(name) for name in names)
+        counting = self._count_held(batch, 1, False, False) + 2 * atoms
+        return max(bytes_each * (self._held[key] + 3 * atoms), 8 * counting)
 
     def _count_held(self, batch: int, iterations: int, training: bool, learns_weights: bool) -> int:
         program, shape = self.program, self.shape
@@ -387,7 +427,13 @@ class Plan:
         return declaration.classes is None and TRUE not in classes and not is_masked
 
     def check_memory(
-        self, inputs: GroundInputs, memory_limit: int | None, *, iterations: int = 1, learns_weights: bool = False
+        self,
+        inputs: GroundInputs,
+        memory_limit: int | None,
+        *,
+        iterations: int = 1,
+        learns_weights: bool = False,
+        averaged: bool = False,
     ) -> None:
         """Refuse inputs for which more bytes would be held than the limit; None is half of what the device has."""
         has_gradients = learns_weights or any(logits.requires_grad for logits in inputs.logits.values())
@@ -397,6 +443,7 @@ class Plan:
             iterations=iterations,
             training=torch.is_grad_enabled() and has_gradients,
             learns_weights=learns_weights,
+            averaged=averaged,
         )
         limit = usual_limit(inputs.device) if memory_limit is None else memory_limit
         if needed > limit:
@@ -417,7 +464,8 @@ class Plan:
             "  ".join([formula.ljust(widths[0]), *map(str.rjust, counts, widths[1:])]) for formula, *counts in table
         ]
         sizes = ", ".join(f"{type_name} {size:,}" for type_name, size in self.shape.sizes) or "propositions"
-        cost = f"{self.flops:.2e} FLOPs and {format_bytes(self.memory())} an iteration"
+        about = format_seconds(self.seconds())
+        cost = f"{self.flops:.2e} FLOPs, {format_bytes(self.memory())} and about {about} an iteration"
         lines.append(f"{sizes}: {self.groundings:,} groundings, {cost}")
         return "\n".join([*lines, self.inference] if self.inference else lines)
 

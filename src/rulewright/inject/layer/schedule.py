@@ -21,7 +21,9 @@ from torch import Tensor
 
 from rulewright.errors import RulewrightWarning
 from rulewright.inject.inputs import GroundInputs, Observed
+from rulewright.inject.layer.averaging import find_averages
 from rulewright.inject.layer.plan import Plan
+from rulewright.inject.layer.sparse import SparsePlan
 
 if TYPE_CHECKING:
     from rulewright.inject.layer.layer import LogicLayer
@@ -74,7 +76,7 @@ class Iteration:
 
 
 def iterate(
-    layer: LogicLayer, inputs: GroundInputs, plan: Plan, steps: list[Iteration] | None = None
+    layer: LogicLayer, inputs: GroundInputs, plan: Plan | SparsePlan, steps: list[Iteration] | None = None
 ) -> tuple[dict[str, Tensor], Convergence | None]:
     """Run the iterations of a layer; return the log-odds of all predicates, and how it went where nothing is traced.
 
@@ -82,9 +84,11 @@ def iterate(
     """
     grounding, iterations, tolerance = layer.grounding, layer.iterations, layer.tolerance
     is_annealed = layer.damping is None and bool(grounding.hard)
-    current, started = dict(inputs.logits), plan.start(inputs)
+    averages = find_averages(layer, inputs, plan) if iterations else None
+    weigh = None if averages is None else averages.weigh
+    current, started = dict(inputs.logits), plan.start(inputs, weigh=weigh)
     marginals = inputs.marginals(current, grounding)
-    choice = _Choice(layer, inputs, current) if grounding.hard and iterations else None
+    choice = _RowIterates(layer, inputs, current) if grounding.hard and iterations else None
     before: dict[str, Tensor] = {}
     records: list[tuple[Mapping[str, Tensor], float, dict[str, Tensor | float]]] = []
     changes: list[float] = []
@@ -94,10 +98,10 @@ def iterate(
         hard_share = 1.0
         if is_annealed and not is_last:
             hard_share = min(1.0, FIRST_HARD_WEIGHT / layer.hard_weight) ** (1 - done / iterations)
-        values = plan.run(inputs, marginals, started)
+        values = plan.run(inputs, marginals, started, weigh=weigh)
         shares: dict[str, Tensor | float] = {}
         for name in marginals:
-            target = layer.add_messages(name, inputs, plan, values, hard_share)
+            target = layer.add_messages(name, inputs, plan, values, hard_share, averages=averages)
             if is_annealed:
                 step = target - current[name]
                 shares[name] = 1.0
@@ -167,13 +171,13 @@ def warn_unsettled(convergence: Convergence) -> bool:
     return True
 
 
-class _Choice:
+class _RowIterates:
     """Which iterate each row of a batch keeps: the last of those considered that break the fewest hard groundings."""
 
     def __init__(self, layer: LogicLayer, inputs: GroundInputs, given: Mapping[str, Tensor]) -> None:
         self._grounding = layer.grounding
         self._inputs = _as_counted(inputs)
-        self._plan = layer.planner.plan(inputs.shape, "hard violations")
+        self._plan = layer.plan_for(inputs, "hard violations")
         self._started = self._plan.start(self._inputs)
         self.chosen = dict(given)
         self._given = self._fewest = self._count_broken(given)
