@@ -2,7 +2,7 @@
 
 To reach, for transitivity at N = 256 and 512: forward (5 iterations) at most 1.3× the 15 bare matrix products it needs,
 forward and backward at most 1.8× 45 of them, and forward at least 3× faster than the paper's Algorithm 2 written
-plainly. PSL takes part where ``pip install pslpython`` was done and Java is present.
+plainly. PSL beside it is in ``benchmarks/logicmp_psl.py``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import argparse
 import itertools
 import os
 import random
-import time
 import warnings
-from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 
@@ -26,7 +24,6 @@ from rulewright.errors import MemoryLimitError
 from rulewright.inject import LogicLayer
 from rulewright.inject.inputs import read_inputs
 from rulewright.inject.layer.plan import Planner
-from rulewright.logic import Variable, atom_of, exclusive_clauses
 
 DATA = Path(os.environ.get("RULEWRIGHT_DATA", "../shared/data"))
 TRANSITIVITY = rw.parse_rules("1.0 same(A, B) & same(B, C) => same(A, C).")
@@ -332,59 +329,6 @@ def _layer_for(rules: rw.RuleSet, kb: rw.KnowledgeBase, **options: bool) -> tupl
     return layer, logits
 
 
-def beside_psl(runs: int) -> None:
-    if find_spec("pslpython") is None:
-        print("\nPSL is not installed (pip install pslpython; it needs Java): left out")
-        return
-    rows = []
-    for name, part in (("smoke", None), ("kinship_mln", "S1")):
-        kb, rules = rw.datasets.load(name, part), rw.datasets.rules_of(name, part)
-        try:
-            theirs: float | None = _psl(kb, rules)
-        except RuntimeError as error:  # it grounds with several threads and may run out of memory or time
-            print(f"PSL stopped on {name}: {error}")
-            theirs = None
-        layer, logits = _layer_for(rules, kb)
-        layer.iterations = 50
-        evidence = {name: kb.tensor(name) for name in logits}
-        with torch.no_grad():
-            (ours,) = in_turns(runs, lambda layer=layer, x=logits, e=evidence: layer(x, e))
-        rows.append((name, theirs or "stopped", ours, theirs / ours if theirs else ""))
-    print_table("PSL's inference beside 50 iterations of the layer (s)", ("", "PSL", "layer", "times faster"), rows)
-
-
-def _psl(kb: rw.KnowledgeBase, rules: rw.RuleSet) -> float:
-    """Ground and infer all atoms with PSL (hinge-loss Markov random fields), its start included."""
-    from pslpython.model import Model
-    from pslpython.partition import Partition
-    from pslpython.predicate import Predicate
-    from pslpython.rule import Rule
-
-    model = Model("graph")
-    for name, declaration in kb.predicates.items():
-        predicate = Predicate(f"x{name}", size=declaration.arity)
-        model.add_predicate(predicate)
-        labels = [[str(label) for label in kb.domains[type_name].labels] for type_name in declaration.types]
-        true, false = set(kb.tuples(name)), set(kb.tuples(name, truth=False))
-        observed = [(*map(str, args), 1.0) for args in true] + [(*map(str, args), 0.0) for args in false]
-        if observed:
-            predicate.add_data(Partition.OBSERVATIONS, observed)
-        targets = [args for args in itertools.product(*labels) if args not in true and args not in false]
-        if targets:
-            predicate.add_data(Partition.TARGETS, targets)
-    for formula in rules.formulas:
-        for clause in exclusive_clauses(formula.formula):
-            parts = []
-            for literal in clause.literals:
-                atom = atom_of(literal.unit)
-                args = ", ".join(term.name.upper() if isinstance(term, Variable) else f"'{term}'" for term in atom.args)
-                parts.append(f"{'' if literal.positive else '!'}X{str(atom.predicate).upper()}({args})")
-            model.add_rule(Rule(f"1.0: {' | '.join(parts)} ^2"))
-    started = time.perf_counter()
-    model.infer(psl_options={"runtime.log.level": "ERROR"}, jvm_options=["-Xmx4g"])
-    return time.perf_counter() - started
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
@@ -401,7 +345,6 @@ if __name__ == "__main__":
     stated_memory()
     if DATA.exists():
         real_rules(min(2, options.runs))
-        beside_psl(min(3, options.runs))
     else:
-        print(f"\nno data in {DATA}: rules of kinship, uw_cse and cora, and PSL, left out")
+        print(f"\nno data in {DATA}: rules of kinship, uw_cse and cora left out")
     save(options.save)

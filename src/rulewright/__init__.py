@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rulewright.learn import NLILLearner as NLILLearner
     from rulewright.learn import PathMixture as PathMixture
     from rulewright.learn import RuleMiner as RuleMiner
+    from rulewright.learn import choose_options as choose_options
     from rulewright.learn import evaluate as evaluate
     from rulewright.learn import explain_classifier as explain_classifier
     from rulewright.logic import Rule as Rule
@@ -70,7 +71,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "inject": "ConsistencyLoss Decoded LabelCalibration LogicLayer RuleDecoder RuleFit calibrate distillation_loss "
         "fit_rules",
         "io": "read_facts read_rules write_facts write_rules",
-        "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner explain_classifier",
+        "learn": "LNNLearner MarkovLogic NLILLearner PathMixture RuleMiner choose_options explain_classifier",
         "logic": "Rule RuleSet parse_formula parse_rule parse_rules",
         "reason": "RankingCalibration apply calibrate_ranking check complete explain rank update",
     },

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from rulewright.cli import app
+from rulewright.cli.infer import RENAMED
 from rulewright.errors import RulewrightError
+from rulewright.learn.markov.learner import MarkovLogic
 
 MLN = """
 Smokes(person)
@@ -46,7 +50,11 @@ def test_infer_and_evaluate(files):
 
 def test_json_predicates_and_atoms(files):
     options = ("--queries", "Cancer", "--queries", "'Smokes'('Bob')", "--json")
-    marginals = json.loads(run("infer", files / "a.mln", files / "facts.db", *options).stdout)
+    result = json.loads(run("infer", files / "a.mln", files / "facts.db", *options).stdout)
+    marginals = result["atoms"]
+    assert result["options"]["iterations"] == 20
+    assert [scope["way"] for scope in result["scopes"]] == ["dense"]
+    assert "average precision" in result["choice"]["reason"]
     assert {marginal["predicate"] for marginal in marginals} == {"Cancer", "Smokes"}
     assert len(marginals) == 5
     assert marginals[0]["probability"] >= marginals[-1]["probability"]
@@ -90,3 +98,42 @@ def test_errors_name_file_and_line(files):
     run("infer", files / "a.mln", files / "facts.db", "--queries", "Cancer", "-o", out)
     with pytest.raises(RulewrightError, match=r"out.tsv: no score for Cancer\(Eve\)"):
         run("evaluate", "classification", out, files / "queries.db")
+
+
+def test_every_parameter_has_its_option():
+    """With the default that Python has, where options are not chosen."""
+    command = next(command for name, command in get_command(app).commands.items() if name == "infer")
+    options = {parameter.name: parameter for parameter in command.params}
+    for field in dataclasses.fields(MarkovLogic):
+        if field.name in ("rules", "progress"):
+            continue
+        option = options[RENAMED.get(field.name, field.name)]
+        chosen = {"iterations", "messages", "draws", "observed_odds", "closed", "prior", "scaling", "scaling_power"}
+        if field.name not in chosen:
+            assert option.default == field.default, field.name
+
+
+def test_given_options_hold_while_others_are_chosen(files):
+    command = ["infer", files / "a.mln", files / "facts.db", "--queries", "Cancer"]
+    result = json.loads(run(*command, "--json", "--closed", "Friends", "--prior", "-1", "--iterations", "7").stdout)
+    assert result["options"]["closed"] == ["Friends"]
+    assert result["options"]["prior"] == -1
+    assert result["options"]["iterations"] == 7
+    assert {tuple(tried["options"]["closed"]) for tried in result["choice"]["tried"]} == {("Friends",)}
+    shown = run(*command, "--no-choose")
+    assert "taken without a comparison" in shown.stderr
+    assert "inferred all atoms of" in shown.stderr
+
+
+def test_a_grounding_that_is_too_large_is_refused_with_the_way_out(files):
+    options = ("--queries", "Cancer", "--no-choose", "--time", "0.0000001", "--scaling", "none")
+    with pytest.raises(RulewrightError, match=r"all atoms would take about .* raise time_limit"):
+        run("infer", files / "a.mln", files / "facts.db", *options)
+
+
+def test_queries_of_a_file_of_their_own_may_name_new_entities(tmp_path):
+    texts = {"predicates": "p(t)\nq(t)", "facts": "p(a)\n!p(b)", "rules": "1.0 !p(x) v q(x)", "ask.db": "q(a)\nq(c)"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    found = json.loads(run("infer", tmp_path, tmp_path, "--queries", tmp_path / "ask.db", "--json").stdout)
+    assert {tuple(atom["args"]) for atom in found["atoms"]} == {("a",), ("c",)}

@@ -41,7 +41,7 @@ def test_every_command_takes_the_format_and_the_columns(files):
     run("convert", facts, files / "again.tsv", *options)
     assert sorted((files / "again.tsv").read_text().splitlines()) == ["ann\tparent_of\tbob", "bob\tparent_of\tcid"]
     answers = json.loads(run("infer", rules, facts, *options, "--queries", "grandparent_of(ann, cid)", "--json").stdout)
-    assert [answer["args"] for answer in answers] == [["ann", "cid"]]
+    assert [atom["args"] for atom in answers["atoms"]] == [["ann", "cid"]]
 
 
 def test_columns_are_for_tables_of_facts(files):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Mapping
+from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,13 @@ def run(
     folder: Annotated[
         str | None, typer.Option(help="Where checkpoints are kept; the same folder goes on where it stopped.")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="logicmp: run on this folder of predicates, facts, queries and rules, or on all such folders in it.",
+        ),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a setting, as NAME=VALUE in TOML: --set epochs=3; may be repeated."),
@@ -64,7 +72,7 @@ def run(
     """
     from rulewright.papers.catalogue import experiments, find_experiment
 
-    of_a_run = ("seed", "folder", "changes", "threads", "output")
+    of_a_run = ("seed", "folder", "data", "changes", "threads", "output")
     if report is not None:
         refuse_options(context, "--report runs nothing; it takes a family, --pages and --json", *of_a_run)
         _write_report(name, report, pages, json)
@@ -78,7 +86,14 @@ def run(
         else:
             print_table(("name", "title"), rows)
         return
-    members = [experiment for experiment in experiments().values() if experiment.family == name]
+    if data is not None:
+        own = [one for one in experiments().values() if one.needs_data and name in (one.family, one.name)]
+        if not own:
+            raise typer.BadParameter(f"{name} has its own data; --data is for logicmp", param_hint="'--data'")
+        check_output(output, ())
+        _run_one(own[0], seed, Path(folder) if folder else None, changes or [], threads, output, json, data)
+        return
+    members = [one for one in experiments().values() if one.family == name and not one.needs_data]
     if not members:
         check_output(output, ())
     elif output is not None and not Path(output).is_dir():
@@ -104,6 +119,7 @@ def _run_one(
     threads: int,
     output: str | None,
     json: bool,
+    data: str | None = None,
 ) -> None:
     import torch
 
@@ -113,12 +129,18 @@ def _run_one(
 
     torch.set_num_threads(threads)
     changed = _read_settings(changes)
+    stem = f"{experiment.name}_{seed}"
+    if data is not None:
+        place = str(Path(data).resolve())
+        changed |= {"set": place}
+        stem += f"_{sha256(place.encode()).hexdigest()[:12]}"
     experiment = with_settings(experiment, changed)
-    folder = folder or cache_folder() / "runs" / f"{experiment.name}_{seed}"
+    folder = folder or cache_folder() / "runs" / stem
     figures = load_run(experiment)(experiment, seed=seed, folder=folder, tell=warn)
     if changed:
         figures["changed_settings"] = changed
     settings = [f"--set {shlex.quote(change)}" for change in changes]
+    settings += [] if data is None else [f"--data {shlex.quote(data)}"]
     figures["settings"] = _write_settings(experiment.settings)
     figures["version"] = _describe_version()
     figures |= {  # the command gives the same figures anywhere: where files are kept is not part of it

@@ -75,7 +75,8 @@ def average_precision(scores: npt.ArrayLike, truth: npt.ArrayLike) -> float:
 def evaluate_classification(predicted: Mapping[GroundAtom, float], gold: KnowledgeBase) -> ClassificationScores:
     """Compare scores with gold atoms, true and false; every gold atom needs a score, others are not looked at.
 
-    Any score that grows with the probability serves; log-odds have fewer ties.
+    Any score that grows with the probability serves; log-odds have fewer ties. Of an atom with classes gold has one,
+    the last of its arguments, and the others are false.
 
     >>> gold = KnowledgeBase.from_facts([("smokes", "ann"), ("smokes", "bob")])
     >>> evaluate_classification({("smokes", ("ann",)): 2.0, ("smokes", ("bob",)): 1.0}, gold).auc_pr
@@ -88,8 +89,13 @@ def evaluate_classification(predicted: Mapping[GroundAtom, float], gold: Knowled
     for name in gold.predicates:
         scores: list[float] = []
         truth: list[bool] = []
+        classes = gold.predicates[name].classes or ()
         for is_true in (True, False):
-            for args in gold.tuples(name, truth=is_true):
+            atoms = gold.tuples(name, truth=is_true)
+            if classes and not is_true:
+                pairs = ((args, other) for args in gold.tuples(name) for other in classes if other != args[-1])
+                atoms = [(*args[:-1], other) for args, other in pairs]
+            for args in atoms:
                 atom = (name, tuple(map(str, args)))
                 if atom not in predicted:
                     if name not in known:

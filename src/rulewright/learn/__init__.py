@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rulewright.learn.markov.learner import MarkovLogic as MarkovLogic
     from rulewright.learn.markov.marginals import Marginal as Marginal
     from rulewright.learn.markov.marginals import Marginals as Marginals
+    from rulewright.learn.markov.scope import Scope as Scope
+    from rulewright.learn.markov.selection import Choice as Choice
+    from rulewright.learn.markov.selection import choose_options as choose_options
     from rulewright.learn.miner.learner import RuleMiner as RuleMiner
     from rulewright.learn.nlil.explain import ClassifierExplanation as ClassifierExplanation
     from rulewright.learn.nlil.explain import explain_classifier as explain_classifier
@@ -34,6 +37,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lnn.learner": "LNNLearner",
         "markov.learner": "MarkovLogic",
         "markov.marginals": "Marginal Marginals",
+        "markov.scope": "Scope",
+        "markov.selection": "Choice choose_options",
         "miner.learner": "RuleMiner",
         "nlil.explain": "ClassifierExplanation explain_classifier",
         "nlil.learner": "NLILLearner",

@@ -28,6 +28,11 @@ class Experiment:
         """The folder of its paper."""
         return self.name.partition("/")[0]
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether its data is a folder that a user gives."""
+        return self.settings.get("set") == ""
+
 
 class PaperRun(Protocol):
     """Runs an experiment, or goes on with it where ``folder`` says it stopped, and returns its figures."""

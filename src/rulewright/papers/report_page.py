@@ -98,12 +98,13 @@ def _read_run(path: Path, name: str) -> Run:
 
 
 def family_names(family: str) -> list[str]:
-    """Return the names of a family's experiments.
+    """Return the names of a family's experiments, without one on a user's own data.
 
     >>> family_names("milr")[0]
     'milr/dwie_atlop'
     """
-    return [name for name, experiment in experiments().items() if experiment.family == family]
+    members = [experiment for experiment in experiments().values() if experiment.family == family]
+    return [experiment.name for experiment in members if not experiment.needs_data]
 
 
 def title_of(name: str) -> str:

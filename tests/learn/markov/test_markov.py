@@ -14,9 +14,9 @@ from sklearn.base import clone
 
 import rulewright as rw
 from rulewright.data.builder import KnowledgeBaseBuilder
-from rulewright.errors import DataError, MemoryLimitError, NotFittedError, RulewrightError
+from rulewright.errors import DataError, NotFittedError, RulewrightError
 from rulewright.inject import LogicLayer
-from rulewright.learn.markov.domains import cover_rows, fit_sizes
+from rulewright.learn.markov.domains import cover_rows
 from rulewright.learn.markov.facts import add_query_entities
 from rulewright.learn.markov.learner import MarkovLogic
 from rulewright.learn.markov.marginals import Marginal, format_scores
@@ -127,18 +127,6 @@ def test_samples_cover_all_queries_and_keep_to_their_size():
     assert seen == set(world["entity"].tolist())
 
 
-def test_memory_decides_about_samples():
-    kb = chain(300)
-    rules = rw.parse_rules("1.0 friend(X, Y) & friend(Y, Z) => friend(X, Z).")
-    model = MarkovLogic(rules, memory_limit=2**20).fit(kb)
-    network = model.network_
-    size = fit_sizes(network, network.facts.worlds()[0])["entity"]
-    assert 2 <= size < 300
-    assert len(model.predict([("friend", "p0", "p2"), ("friend", "p7", "p250")])) == 2
-    with pytest.raises(MemoryLimitError):
-        MarkovLogic(rules, memory_limit=2**20, sample=None).fit(kb).predict(["friend"])
-
-
 def documents() -> rw.KnowledgeBase:
     builder = KnowledgeBaseBuilder()
     for world, size in (("one", 3), ("two", 4)):
@@ -216,7 +204,7 @@ def test_weights_are_learned_from_hidden_facts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", ["distill", "end_to_end", "scores"])
+@pytest.mark.parametrize("training", ["distill", "end_to_end"])
 @pytest.mark.parametrize("encoder", ["embedding", "gnn"])
 def test_training_is_repeatable_and_lowers_the_loss(encoder, training):
     kb = small(5)
@@ -306,7 +294,7 @@ def test_entities_that_only_queries_name():
         ({"prior": {"nothing": 1.0}}, "unknown predicate 'nothing'"),
         ({"scaling": "big"}, "scaling must be 'none' or 'messages'"),
         ({"scaling_power": 0.0}, "scaling_power must be > 0"),
-        ({"sample": 0}, "sample must be a number >= 1"),
+        ({"sample": 0}, "sample must be >= 1"),
         ({"hidden": 1.0}, r"hidden must lie in \[0, 1\)"),
         ({"rate": 0}, "rate must be > 0"),
         ({"epochs": -1}, "epochs must be >= 0"),
@@ -368,8 +356,6 @@ def test_wrong_rules_and_order():
         MarkovLogic(RULES).predict(["smokes"])
     with pytest.raises(DataError, match="the facts have"):
         MarkovLogic(rw.parse_rules("predicate smokes(town). 1.0 smokes(X).")).fit(small(0))
-    with pytest.raises(DataError, match="has classes or numbers"):
-        MarkovLogic(rw.parse_rules("predicate label(person) in {a, b}. 1.0 label(X) in {a}.")).fit(small(0))
     with pytest.raises(DataError, match="has no entities"):
         MarkovLogic(rw.parse_rules("predicate old(house). 1.0 old(X).")).fit(small(0))
 

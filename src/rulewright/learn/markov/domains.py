@@ -1,18 +1,13 @@
-"""Which entities are inferred together: a world, or samples of its entities where it is too large for dense tensors."""
+"""Which entities are inferred together: a world, or samples of its entities where the parameters ask for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
 
 import numpy as np
-import torch
 
-from rulewright.checks import read_memory_limit
 from rulewright.data.facts import Column
-from rulewright.errors import DataError, MemoryLimitError
-from rulewright.inject.inputs import InputShape
-from rulewright.inject.layer.plan import usual_limit
+from rulewright.errors import DataError
 from rulewright.learn.markov.facts import GroundFacts, Members
 from rulewright.learn.markov.network import MarkovNetwork
 from rulewright.logic import PredicateDeclaration
@@ -20,47 +15,25 @@ from rulewright.logic import PredicateDeclaration
 Rows = Mapping[str, tuple[Column, ...]]
 """For each predicate the atoms of interest, as columns of ids."""
 
-DENSE_SHARE = 0.25
-"""The share of the allowed memory that potentials and evidence may take, beside the contractions."""
-
 
 def fit_sizes(network: MarkovNetwork, world: Members) -> dict[str, int]:
-    """Return how many entities of each type are inferred together: all, or what the parameters or memory allow."""
+    """Return how many entities of each type are inferred together: all, or as many as the parameters ask for."""
     sizes = {type_name: len(ids) for type_name, ids in world.items()}
     sample = network.parameters.sample
     if sample is None:
         return sizes
     fewest = {type_name: len(network.facts.constants.get(type_name, ())) + 2 for type_name in sizes}
-    if isinstance(sample, int):
-        return {type_name: min(size, max(sample, fewest[type_name])) for type_name, size in sizes.items()}
-    most = max(sizes.values(), default=1)
-    while not _fits_memory(network, world, sizes):
-        if all(size <= fewest[type_name] for type_name, size in sizes.items()):
-            raise MemoryLimitError("not even a few entities of each type fit into memory; raise memory_limit")
-        most //= 2
-        sizes = {type_name: min(size, max(most, fewest[type_name])) for type_name, size in sizes.items()}
-    return sizes
+    return {type_name: min(size, max(sample, fewest[type_name])) for type_name, size in sizes.items()}
 
 
-def _fits_memory(network: MarkovNetwork, world: Members, sizes: Mapping[str, int]) -> bool:
-    """Return whether inference over so many entities takes no more memory than is allowed."""
-    facts, parameters = network.facts, network.parameters
-    limit = read_memory_limit(parameters.memory_limit) or usual_limit(torch.device("cpu"))
-    atoms = sum(prod(sizes[type_name] for type_name in declared.types) for declared in facts.declared.values())
-    dense = 10 * atoms  # potentials and log-odds of 4 bytes, value and observed of 1
-    if dense > DENSE_SHARE * limit:
-        return False
+def take_first(network: MarkovNetwork, world: Members, sizes: Mapping[str, int]) -> Members:
+    """Return so many entities of a world, the constants of the rules among them."""
     members = {}
     for type_name, ids in world.items():
-        constants = _constants(facts, type_name, ids)
+        constants = _constants(network.facts, type_name, ids)
         ordered = np.concatenate([constants, np.setdiff1d(ids, constants)])
         members[type_name] = np.sort(ordered[: max(sizes[type_name], len(constants))])
-    layer = network.layer(members)
-    shape = tuple(sorted((type_name, sizes[type_name]) for type_name in layer.grounding.types))
-    plan = layer.planner.plan(InputShape(shape, observed=facts.closed))
-    learns_weights = any(weight.requires_grad for weight in network.weights.parameters())
-    is_training = learns_weights or parameters.training == "end_to_end"
-    return dense + plan.memory(iterations=max(1, parameters.iterations), training=is_training) <= limit
+    return members
 
 
 def _constants(facts: GroundFacts, type_name: str, like: Column) -> Column:
@@ -99,7 +72,11 @@ def draw_sample(network: MarkovNetwork, world: Members, random: np.random.Genera
 
 def draw_fact(facts: GroundFacts, world: Members, random: np.random.Generator) -> dict[str, Column]:
     """Return the entities of a random fact; none where there is none."""
-    known = {name: facts.kb.columns(name) for name in facts.declared if name in facts.kb.predicates}
+    known = {
+        name: facts.kb.columns(name)[: declaration.arity]
+        for name, declaration in facts.declared.items()
+        if name in facts.kb.predicates
+    }
     rows = _keep_inside(facts, world, known)
     names = [name for name, columns in rows.items() if len(columns[0])]
     if not names:
@@ -177,7 +154,7 @@ def _neighbours(facts: GroundFacts, start: Mapping[str, Column]) -> dict[str, Co
     for name, declaration in facts.declared.items():
         if name not in facts.kb.predicates:
             continue
-        columns = facts.kb.columns(name)
+        columns = facts.kb.columns(name)[: declaration.arity]
         is_touched = np.any([np.isin(column, known) for column in columns], axis=0)
         for type_name, column in zip(declaration.types, columns, strict=True):
             neighbours.setdefault(type_name, []).append(column[is_touched])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from rulewright.data import KnowledgeBase, KnowledgeBaseBuilder, Value
 from rulewright.data.facts import Column, distinct_rows
+from rulewright.data.index import Ids, SortedRows
 from rulewright.errors import DataError, unknown_name
 from rulewright.inject.atom_space import infer_declarations, statement_formulas
 from rulewright.inject.inputs import Observation
@@ -45,7 +47,11 @@ def declare_types(rules: RuleSet, kb: KnowledgeBase) -> RuleSet:
         if known is None:
             types = declaration.types if only_type is None else (only_type,) * arity
             declared[name] = PredicateDeclaration(name, types, declaration.classes)
-        elif known.arity != arity or (only_type is None and known.types != declaration.types):
+        elif (
+            known.arity != arity
+            or known.classes != declaration.classes
+            or (only_type is None and known.types != declaration.types)
+        ):
             raise DataError(f"the rules declare {declaration} but the facts have {known}")
     for atom in (atom for statement in rules for atom in statement_atoms(statement)):
         if only_type is not None and str(atom.predicate) not in declared:
@@ -71,16 +77,15 @@ class GroundFacts:
     def __init__(self, kb: KnowledgeBase, rules: RuleSet) -> None:
         self.kb, self.rules = kb, rules
         self.closed: frozenset[str] = frozenset()
+        self._sorted: dict[str, tuple[SortedRows, Ids]] = {}
         formulas = [formula for statement in rules for formula in statement_formulas(statement)]
         known = infer_declarations(formulas, rules.predicates)
         atoms = [atom for statement in rules for atom in statement_atoms(statement)]
         self.used = frozenset(str(atom.predicate) for atom in atoms)
         for name in sorted(self.used):
             declaration = known[name]
-            if NUMBER_TYPE in declaration.types or declaration.classes is not None:
-                raise DataError(
-                    f"{declaration} has classes or numbers; MarkovLogic is for what is true or false of entities"
-                )
+            if NUMBER_TYPE in declaration.types:
+                raise DataError(f"{declaration} has numbers; MarkovLogic is for predicates of entities")
             for type_name in declaration.types:
                 if not len(kb.domains.get(type_name, ())):
                     raise DataError(
@@ -89,9 +94,7 @@ class GroundFacts:
                     )
         inhabited = {type_name for type_name, domain in kb.domains.items() if len(domain)} - {NUMBER_TYPE}
         self.declared = {
-            name: declaration
-            for name, declaration in known.items()
-            if declaration.classes is None and inhabited.issuperset(declaration.types)
+            name: declaration for name, declaration in known.items() if inhabited.issuperset(declaration.types)
         }
         self.constants: dict[str, set[int]] = {}
         for atom in atoms:
@@ -109,10 +112,17 @@ class GroundFacts:
     def close(self, names: Iterable[str]) -> None:
         """Read predicates as closed: their atoms that are not observed are false."""
         self.closed = frozenset(self.declaration(name).name for name in names)
+        for name in self.closed:
+            if self.declared[name].classes is not None:
+                raise DataError(f"{self.declared[name]} has classes, so what is not observed of it is not false")
 
     def listed_predicates(self) -> list[str]:
-        """Return the predicates with true facts and none observed to be false."""
-        return [name for name in self.declared if self.count(name, truth=True) and not self.count(name, truth=False)]
+        """Return the predicates without classes with true facts and none observed to be false."""
+        return [
+            name
+            for name, declaration in self.declared.items()
+            if declaration.classes is None and self.count(name, truth=True) and not self.count(name, truth=False)
+        ]
 
     def observed_predicates(self) -> list[str]:
         """Return the predicates of the rules that some fact, true or false, is known of."""
@@ -122,6 +132,32 @@ class GroundFacts:
         """Return how many facts of a predicate are known, true, false or either."""
         truths = (True, False) if truth is None else (truth,)
         return sum(self.kb.count(name, truth=value) for value in truths) if name in self.kb.predicates else 0
+
+    def known(self, name: str) -> tuple[tuple[Column, ...], Column]:
+        """Return all observed atoms of a predicate as columns of ids, and their classes: 1 for true, 0 for false."""
+        if name not in self.kb.predicates:
+            return tuple(np.empty(0, dtype=np.int32) for _ in self.declared[name].types), np.empty(0, dtype=np.int64)
+        if self.declared[name].classes is not None:
+            *columns, classes = self.kb.columns(name)
+            return tuple(columns), classes.astype(np.int64)
+        true, false = self.kb.columns(name), self.kb.columns(name, truth=False)
+        values = np.repeat([1, 0], [len(true[0]), len(false[0])])
+        return tuple(np.concatenate(pair) for pair in zip(true, false, strict=True)), values
+
+    def states(self, name: str, columns: Sequence[Column]) -> Ids:
+        """Return the class of each of some atoms, 1 for true and 0 for false, and −1 where it is not observed."""
+        absent = 0 if name in self.closed else -1
+        if name not in self._sorted:
+            known, values = self.known(name)
+            rows = SortedRows(known)
+            self._sorted[name] = rows, values[rows.order].astype(np.int64)
+        rows, values = self._sorted[name]
+        found = rows.find([np.asarray(column, dtype=np.int64) for column in columns])
+        return np.where(found >= 0, values[found], absent) if len(values) else np.full(len(found), absent)
+
+    def count_atoms(self, name: str, members: Members) -> int:
+        """Return how many atoms a predicate has over some entities."""
+        return prod(len(members[type_name]) for type_name in self.declared[name].types)
 
     def worlds(self) -> list[Members]:
         """Return the entities of every world, or of the only one."""
@@ -145,21 +181,26 @@ class GroundFacts:
         return tuple(torch.from_numpy(position[inside]) for position in positions), inside
 
     def dense(self, name: str, members: Members) -> tuple[Tensor, Tensor]:
-        """Return a predicate as (value, observed) over some entities; a closed one is observed everywhere."""
-        shape = [len(members[type_name]) for type_name in self.declared[name].types]
-        value = torch.zeros(shape, dtype=torch.bool)
+        """Return a predicate as (value, observed) over some entities; a closed one is observed everywhere.
+
+        Values are truth values, or class indices where the predicate has classes.
+        """
+        declaration = self.declared[name]
+        shape = [len(members[type_name]) for type_name in declaration.types]
+        value = torch.zeros(shape, dtype=torch.bool if declaration.classes is None else torch.long)
         observed = torch.full(shape, name in self.closed, dtype=torch.bool)
-        for truth in (True, False) if name in self.kb.predicates else ():
-            index, _ = self.find_rows(name, self.kb.columns(name, truth=truth), members)
-            observed[index] = True
-            if truth:
-                value[index] = True
+        columns, values = self.known(name)
+        index, inside = self.find_rows(name, columns, members)
+        observed[index] = True
+        value[index] = torch.from_numpy(values[inside]).to(value.dtype)
         return value, observed
 
     def evidence(self, members: Members) -> dict[str, Observation]:
-        """Return what is observed, as a layer takes it."""
+        """Return what is observed of the predicates of the rules, as a layer takes it."""
         evidence: dict[str, Observation] = {}
         for name in self.declared:
+            if name not in self.used:
+                continue
             value, observed = self.dense(name, members)
             if name in self.closed:
                 evidence[name] = value
@@ -168,12 +209,24 @@ class GroundFacts:
         return evidence
 
 
+def find_crossing(kb: KnowledgeBase, columns: Sequence[Column]) -> Ids:
+    """Return which rows of columns of ids name entities of different worlds."""
+    if kb.entity_worlds is None:
+        return np.empty(0, dtype=np.int64)
+    worlds = np.stack([kb.entity_worlds[column] for column in columns])
+    lowest = np.where(worlds < 0, len(kb.worlds), worlds).min(axis=0)
+    return np.flatnonzero(worlds.max(axis=0) > lowest)
+
+
 Query = str | Atom | Sequence[Value]
 Queries = KnowledgeBase | Iterable[Query]
 
 
 def read_queries(facts: GroundFacts, queries: Queries) -> dict[str, tuple[Column, ...]]:
-    """Return the atoms asked for as columns of ids, by predicate, each atom once."""
+    """Return the atoms asked for as columns of ids, by predicate, each atom once.
+
+    Where a predicate has classes, the last column says of which of them: of all, where none is named.
+    """
     if isinstance(queries, KnowledgeBase):
         columns = _read_knowledge_base(facts, queries)
     else:
@@ -194,7 +247,7 @@ def _read_knowledge_base(facts: GroundFacts, queries: KnowledgeBase) -> dict[str
             continue
         types = _check_arity(facts, name, declaration.arity)
         both = zip(queries.columns(name), queries.columns(name, truth=False), strict=True)
-        columns = [np.concatenate(pair) for pair in both]
+        columns = [np.concatenate(pair) for pair in both][: len(types)]
         if not has_same_ids:
             columns = [
                 _find_ids(facts, type_name, queries.domains[other_type].labels_of(column))
@@ -202,8 +255,17 @@ def _read_knowledge_base(facts: GroundFacts, queries: KnowledgeBase) -> dict[str
             ]
         # True ones would stand before false ones; where scores are equal, their order must not tell them apart
         order = np.lexsort(columns[::-1])
-        queried[name] = tuple(column[order] for column in columns)
+        queried[name] = _with_classes(facts, name, tuple(column[order] for column in columns))
     return queried
+
+
+def _with_classes(facts: GroundFacts, name: str, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return atoms once for each class, where their predicate has classes, with a column that says which."""
+    classes = facts.declared[name].classes
+    if classes is None:
+        return columns
+    every = np.tile(np.arange(len(classes), dtype=np.int32), len(columns[0]))
+    return *(np.repeat(column, len(classes)) for column in columns), every
 
 
 def _read_atoms(facts: GroundFacts, queries: Iterable[Query]) -> dict[str, tuple[Column, ...]]:
@@ -211,36 +273,55 @@ def _read_atoms(facts: GroundFacts, queries: Iterable[Query]) -> dict[str, tuple
     queried: dict[str, tuple[Column, ...]] = {}
     for query in queries:
         if isinstance(query, str) and "(" not in query:
-            queried[query] = _unobserved_atoms(facts, query)
+            queried[query] = _with_classes(facts, query, _unobserved_atoms(facts, query))
             continue
-        name, labels = _read_atom(query)
+        name, labels, named = _read_atom(query)
+        classes = facts.declaration(name).classes
+        if classes is not None and named is None and len(labels) == facts.declared[name].arity + 1:
+            labels, named = labels[:-1], labels[-1:]  # as `KnowledgeBase.tuples` has them
         _check_arity(facts, name, len(labels))
-        rows.setdefault(name, []).append(labels)
+        if classes is None and named is not None:
+            raise DataError(f"{name} has no classes, a query asks for {', '.join(named)}")
+        for class_name in named if named is not None else classes or ("",):
+            rows.setdefault(name, []).append((*labels, class_name))
     for name, lines in rows.items():
+        *by_argument, asked = zip(*lines, strict=True)
+        declaration = facts.declared[name]
         columns = tuple(
             _find_ids(facts, type_name, labels)
-            for type_name, labels in zip(facts.declared[name].types, zip(*lines, strict=True), strict=True)
+            for type_name, labels in zip(declaration.types, by_argument, strict=True)
         )
+        if declaration.classes is not None:
+            known = {class_name: index for index, class_name in enumerate(declaration.classes)}
+            for class_name in asked:
+                if class_name not in known:
+                    raise unknown_name(f"class of {name}", class_name, declaration.classes)
+            columns = *columns, np.array([known[class_name] for class_name in asked], dtype=np.int32)
         if name in queried:
             columns = tuple(map(np.concatenate, zip(queried[name], columns, strict=True)))
         queried[name] = columns
     return queried
 
 
-def _read_atom(query: Query) -> tuple[str, tuple[str, ...]]:
-    """Return the predicate of a query and the labels of its arguments."""
+def _read_atom(query: Query) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
+    """Return the predicate of a query, the labels of its arguments, and the classes that it names, if any."""
+    classes = None
     if isinstance(query, str):
-        formula = parse_formula(query)
-        if not isinstance(formula, Atom):
+        asked = parse_formula(query)
+        if isinstance(asked, Membership):
+            classes = asked.classes
+            asked = asked.atom
+        if not isinstance(asked, Atom):
             raise DataError(f"a query is an atom such as smokes(ann), got: {query}")
-        query = formula
+        query = asked
     if not isinstance(query, Atom):
         name, *args = query
-        return str(name), tuple(map(str, args))
+        return str(name), tuple(map(str, args)), None
     for term in query.args:
         if isinstance(term, Variable):
             raise DataError(f"{term} is a variable in {query}; a name that starts upper-case is quoted: '{term}'")
-    return str(query.predicate), tuple(term.name if isinstance(term, Symbol) else str(term) for term in query.args)
+    labels = tuple(term.name if isinstance(term, Symbol) else str(term) for term in query.args)
+    return str(query.predicate), labels, classes
 
 
 def _check_arity(facts: GroundFacts, name: str, arity: int) -> tuple[str, ...]:
@@ -275,13 +356,14 @@ def add_query_entities(kb: KnowledgeBase, queries: Queries) -> KnowledgeBase:
     """
     if not isinstance(queries, KnowledgeBase):
         return kb
+    named = _name_entities(kb, queries)
     missing = [
         (type_name, label)
-        for type_name, domain in queries.domains.items()
-        for label in domain.labels.tolist()
-        if type_name in kb.domains and label not in kb.domains[type_name]
+        for type_name, labels in named.items()
+        for label in labels
+        if type_name not in kb.domains or label not in kb.domains[type_name]
     ]
-    if not missing and all(type_name in kb.domains or not len(domain) for type_name, domain in queries.domains.items()):
+    if not missing:
         return kb
     if kb.worlds:
         raise DataError(f"the queries name the {missing[0][0]} {missing[0][1]!r}, which no world of the facts has")
@@ -289,12 +371,30 @@ def add_query_entities(kb: KnowledgeBase, queries: Queries) -> KnowledgeBase:
     for name, declaration in queries.predicates.items():
         if name not in kb.predicates:
             builder.declare(declaration)
-    for type_name, domain in (*kb.domains.items(), *queries.domains.items()):
+    for type_name, domain in kb.domains.items():
         for label in domain.labels.tolist():
             builder.entity(label, type=type_name)
+    for type_name, label in missing:
+        builder.entity(label, type=type_name)
     for name in kb.closed:
         builder.close(name)
     for truth in (True, False):
         for name, args in kb.facts(truth=truth):
-            builder.add(name, args, truth=truth)
+            if kb.predicates[name].classes is None:
+                builder.add(name, args, truth=truth)
+            else:
+                builder.add(name, args[:-1], value=str(args[-1]))
     return builder.build()
+
+
+def _name_entities(kb: KnowledgeBase, queries: KnowledgeBase) -> dict[str, list[str]]:
+    """Return the entities that queries name, by the types that their predicates have among the facts, or else there."""
+    named: dict[str, dict[str, None]] = {}
+    for name, declaration in queries.predicates.items():
+        known = kb.predicates.get(name)
+        types = known.types if known is not None and known.arity == declaration.arity else declaration.types
+        true, false = queries.columns(name), queries.columns(name, truth=False)
+        for type_name, own_type, *columns in zip(types, declaration.types, true, false, strict=False):
+            labels = queries.domains[own_type].labels_of(np.unique(np.concatenate(columns)))
+            named.setdefault(type_name, {}).update(dict.fromkeys(labels.tolist()))
+    return {type_name: [*labels] for type_name, labels in named.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,27 @@ from rulewright.evaluate.classification import HEADER
 from rulewright.logic import quote
 from rulewright.tables import FrameLibrary, build_frame, html_table
 
+if TYPE_CHECKING:
+    from rulewright.learn.markov.scope import Scope
+
 
 @dataclass(frozen=True, slots=True)
 class Marginal:
     """An atom and its log-odds; ``probability`` is ``1 / (1 + e^-logit)``.
 
+    Where the predicate has classes, ``args`` end with the one whose log-odds these are, as `KnowledgeBase.tuples` do.
+
     >>> marginal = Marginal("smokes", ("Anna",), 0.0)
     >>> str(marginal), marginal.probability
     ("smokes('Anna')", 0.5)
+    >>> str(Marginal("label", ("t1", "B-PER"), 0.0, has_class=True))
+    "label(t1) in {'B-PER'}"
     """
 
     predicate: str
     args: tuple[Value, ...]
     logit: float
+    has_class: bool = False
 
     @property
     def probability(self) -> float:
@@ -40,21 +48,29 @@ class Marginal:
         return exp(self.logit) / (1 + exp(self.logit))
 
     def __str__(self) -> str:
-        args = ", ".join(quote(arg) if isinstance(arg, str) else repr(arg) for arg in self.args)
-        return f"{quote(self.predicate)}({args})"
+        args = [quote(arg) if isinstance(arg, str) else repr(arg) for arg in self.args]
+        if self.has_class:
+            return f"{quote(self.predicate)}({', '.join(args[:-1])}) in {{{args[-1]}}}"
+        return f"{quote(self.predicate)}({', '.join(args)})"
 
 
 class Marginals(Sequence[Marginal]):
     """The atoms that were asked for, most probable first; columns inside, labels when an atom is looked at.
 
     The order is that of log-odds: probabilities near 0 and 1 round to ties, log-odds do not. Equal ones stay in the
-    order in which they were asked for. ``str`` is a line an atom: its probability, its log-odds, the atom.
+    order in which they were asked for. ``scopes`` say for each world what part of it was
+    inferred. ``str`` is a line an atom: its probability, its log-odds, the atom.
     """
 
     def __init__(
-        self, kb: KnowledgeBase, columns: Mapping[str, tuple[Column, ...]], logits: Mapping[str, npt.ArrayLike]
+        self,
+        kb: KnowledgeBase,
+        columns: Mapping[str, tuple[Column, ...]],
+        logits: Mapping[str, npt.ArrayLike],
+        scopes: Sequence[Scope] = (),
     ) -> None:
         self.kb = kb
+        self.scopes = tuple(scopes)
         self._columns = dict(columns)
         self._logits = {name: np.asarray(logits[name], dtype=np.float64) for name in columns}
         self._bounds = range_bounds([len(part) for part in self._logits.values()])
@@ -80,7 +96,7 @@ class Marginals(Sequence[Marginal]):
         group = int(np.searchsorted(self._bounds, position, side="right")) - 1
         name, row = [*self._columns][group], int(position - self._bounds[group])
         args = self.kb.label_rows(name, [column[row : row + 1] for column in self._columns[name]])[0]
-        return Marginal(name, args, float(self._logits[name][row]))
+        return Marginal(name, args, float(self._logits[name][row]), self.kb.predicate(name).classes is not None)
 
     @property
     def predicates(self) -> tuple[str, ...]:
@@ -88,7 +104,10 @@ class Marginals(Sequence[Marginal]):
         return tuple(self._columns)
 
     def columns(self, name: str) -> tuple[tuple[Column, ...], npt.NDArray[np.float64]]:
-        """Return a predicate's atoms as columns of ids, in the order they were asked for, and their log-odds."""
+        """Return a predicate's atoms as columns of ids, in the order they were asked for, and their log-odds.
+
+        The last column holds class indices where the predicate has classes.
+        """
         if name not in self._columns:
             raise unknown_name("predicate", name, self._columns)
         return self._columns[name], self._logits[name]
@@ -98,7 +117,7 @@ class Marginals(Sequence[Marginal]):
         return self[:count]
 
     def to_frame(self, library: FrameLibrary | None = None) -> Any:
-        """Return the atoms as a data frame of pandas or Polars, most probable first.
+        """Return the atoms as a data frame of pandas or Polars, most probable first; a class is the last argument.
 
         >>> kb = KnowledgeBase.from_facts([("smokes", "ann")])
         >>> marginals = Marginals(kb, {"smokes": kb.columns("smokes")}, {"smokes": [0.0]})

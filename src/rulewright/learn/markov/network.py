@@ -1,167 +1,38 @@
-"""A Markov logic network over the facts of a knowledge base: encoders, weights and the layer that joins them."""
+"""A Markov logic network over the facts of a knowledge base: an encoder, weights and the layer that joins them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import permutations
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from math import log, prod
-from string import ascii_lowercase
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rulewright.data import KnowledgeBase
+from rulewright.errors import DataError
 from rulewright.inject.atom_space import Domains, statement_formulas
 from rulewright.inject.inputs import CERTAIN, Observation
 from rulewright.inject.layer.layer import LogicLayer, Weights
 from rulewright.inject.layer.schedule import Convergence
+from rulewright.learn.markov.encoders import (
+    Atoms,
+    AtomTable,
+    ConstantEncoder,
+    Edges,
+    EmbeddingEncoder,
+    GraphEncoder,
+    fact_edges,
+)
 from rulewright.learn.markov.facts import GroundFacts, Members, statement_atoms
 from rulewright.learn.markov.parameters import MarkovParameters
-from rulewright.logic import NUMBER_TYPE, PredicateDeclaration, RuleSet, Statement, WeightedFormula
+from rulewright.logic import RuleSet, Statement, WeightedFormula
 
-Declarations: TypeAlias = Mapping[str, PredicateDeclaration]
-Edges: TypeAlias = Sequence[tuple[Tensor, Tensor]]
-
-START = 0.1
-"""How far from the prior an untrained encoder is."""
+Encoder: TypeAlias = ConstantEncoder | EmbeddingEncoder | GraphEncoder | AtomTable
 
 KEPT_LAYERS = 8
 """The most layers, and evidence, that are kept for domains that may come again."""
-
-
-class ConstantEncoder(nn.Module):
-    """The same log-odds for all atoms of a predicate: ``φ(p(…)) = prior_p``."""
-
-    def __init__(self, declared: Declarations, prior: Mapping[str, float]) -> None:
-        super().__init__()
-        self._declared, self._prior = declared, dict(prior)
-
-    def forward(self, members: Members, graph: Edges | None = None) -> dict[str, Tensor]:
-        """Return the log-odds of all atoms over some entities."""
-        return {
-            name: torch.full([len(members[type_name]) for type_name in declaration.types], self._prior[name])
-            for name, declaration in self._declared.items()
-        }
-
-
-class AtomScorer(nn.Module):
-    """Log-odds of atoms from the states of their entities, for any arity.
-
-    ``φ(p(e_1, …, e_k)) = prior_p + Σ_i u_pi · h_i + Σ_d Π_i (W_pi h_i)_d``, where h_i is the state of e_i.
-    """
-
-    def __init__(self, declared: Declarations, prior: Mapping[str, float], size: int) -> None:
-        super().__init__()
-        self._declared, self._prior = declared, dict(prior)
-        self.linear = nn.ParameterList()
-        self.factors = nn.ParameterList()
-        for declaration in declared.values():
-            scale = START * size**-0.5
-            self.linear.append(nn.Parameter(torch.randn(declaration.arity, size) * scale))
-            self.factors.append(nn.Parameter(torch.randn(declaration.arity, size, size) * scale))
-
-    def forward(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the log-odds of all atoms over entities with the given states, ``[N, size]`` for each type."""
-        logits = {}
-        for index, (name, declaration) in enumerate(self._declared.items()):
-            parts = [states[type_name] for type_name in declaration.types]
-            total = torch.full([len(part) for part in parts], self._prior[name])
-            for position, part in enumerate(parts):
-                shape = [-1 if position == other else 1 for other in range(declaration.arity)]
-                total = total + (part @ self.linear[index][position]).view(shape)
-            if declaration.arity > 1:
-                letters = ascii_lowercase[: declaration.arity]
-                equation = f"{','.join(letter + 'z' for letter in letters)}->{letters}"
-                turned = [part @ self.factors[index][position] for position, part in enumerate(parts)]
-                total = total + torch.einsum(equation, *turned)
-            logits[name] = total
-        return logits
-
-
-class EmbeddingEncoder(nn.Module):
-    """A learned state for every entity, and an `AtomScorer`: knows entities by heart, nothing beyond."""
-
-    def __init__(self, kb: KnowledgeBase, declared: Declarations, prior: Mapping[str, float], size: int) -> None:
-        super().__init__()
-        self.states = nn.Parameter(torch.randn(kb.n_entities, size) * 0.1)
-        self.scorer = AtomScorer(declared, prior, size)
-
-    def forward(self, members: Members, graph: Edges | None = None) -> dict[str, Tensor]:
-        """Return the log-odds of all atoms over some entities."""
-        logits: dict[str, Tensor] = self.scorer(
-            {type_name: self.states[_as_index(ids)] for type_name, ids in members.items()}
-        )
-        return logits
-
-
-class GraphEncoder(nn.Module):
-    """States from the observed facts around an entity, by two rounds of relational graph convolution.
-
-    ``h_e ← tanh(W_0 h_e + Σ_r W_r mean_{e' ∈ N_r(e)} h_e' + Σ_r b_r log(1 + |N_r(e)|))``, where r runs over the pairs
-    of positions of every predicate. Entities with the same facts around them get the same state.
-    """
-
-    def __init__(
-        self, kb: KnowledgeBase, declared: Declarations, prior: Mapping[str, float], size: int, rounds: int = 2
-    ) -> None:
-        super().__init__()
-        relations = len(relation_slots(kb))
-        types = [np.full(len(domain), index) for index, domain in enumerate(kb.domains.values())]
-        self.register_buffer("type_indices", torch.from_numpy(np.concatenate(types)))
-        self.start = nn.Parameter(torch.randn(len(types), size))
-        scale = size**-0.5
-        self.own = nn.Parameter(torch.randn(rounds, size, size) * scale)
-        self.turned = nn.Parameter(torch.randn(rounds, relations, size, size) * scale / max(relations, 1) ** 0.5)
-        self.counted = nn.Parameter(torch.randn(rounds, relations, size) * scale)
-        self.scorer = AtomScorer(declared, prior, size)
-        self.graph = fact_edges(kb)
-
-    def forward(self, members: Members, graph: Edges | None = None) -> dict[str, Tensor]:
-        """Return the log-odds of all atoms over some entities, given the facts, or other edges instead of them."""
-        states = self.start[self.type_indices]  # type: ignore[index]
-        for step in range(len(self.own)):
-            total = states @ self.own[step]
-            for slot, (source, target) in enumerate(self.graph if graph is None else graph):
-                if not len(source):
-                    continue
-                degree = torch.zeros(len(states)).index_add_(0, target, torch.ones(len(target)))
-                summed = torch.zeros_like(states).index_add(0, target, states[source])
-                mean = summed / degree.clamp(min=1)[:, None]
-                total = total + mean @ self.turned[step, slot] + degree.log1p()[:, None] * self.counted[step, slot]
-            states = torch.tanh(total)
-        logits: dict[str, Tensor] = self.scorer(
-            {type_name: states[_as_index(ids)] for type_name, ids in members.items()}
-        )
-        return logits
-
-
-def relation_slots(kb: KnowledgeBase) -> list[tuple[str, int, int]]:
-    """Return the ways from an entity to another through a fact: a predicate, and two of its positions.
-
-    A predicate of one argument leads from an entity to itself.
-    """
-    slots: list[tuple[str, int, int]] = []
-    for name, declaration in kb.predicates.items():
-        positions = [position for position, type_name in enumerate(declaration.types) if type_name != NUMBER_TYPE]
-        pairs = permutations(positions, 2) if len(positions) > 1 else ((position, position) for position in positions)
-        slots += [(name, *pair) for pair in pairs]
-    return slots
-
-
-def fact_edges(kb: KnowledgeBase, hidden: Mapping[str, Any] | None = None) -> Edges:
-    """Return the edges of the true facts for each of `relation_slots`; ``hidden[p]`` marks rows to leave out."""
-    edges = []
-    for name, source, target in relation_slots(kb):
-        columns = kb.columns(name)
-        keep = slice(None) if hidden is None or name not in hidden else ~hidden[name]
-        edges.append((_as_index(columns[source][keep]), _as_index(columns[target][keep])))
-    return edges
-
-
-def _as_index(ids: Any) -> Tensor:
-    return torch.from_numpy(np.asarray(ids, dtype=np.int64))
 
 
 class MarkovNetwork:
@@ -171,12 +42,16 @@ class MarkovNetwork:
         self.facts, self.parameters = facts, parameters
         torch.manual_seed(parameters.seed)
         self._prior = read_priors(facts, parameters.prior)
-        self._start = ConstantEncoder(facts.declared, self._prior)
-        self.encoder: ConstantEncoder | EmbeddingEncoder | GraphEncoder = self._start
+        used = {name: declared for name, declared in facts.declared.items() if name in facts.used}
+        self._start = ConstantEncoder(used, self._prior)
+        self.encoder: Encoder = self._start
+        size, slices = parameters.size, parameters.slices
         if parameters.encoder == "embedding":
-            self.encoder = EmbeddingEncoder(facts.kb, facts.declared, self._prior, parameters.size)
+            self.encoder = EmbeddingEncoder(facts.kb, facts.declared, self._prior, size, slices)
         elif parameters.encoder == "gnn":
-            self.encoder = GraphEncoder(facts.kb, facts.declared, self._prior, parameters.size)
+            self.encoder = GraphEncoder(facts.kb, facts.declared, self._prior, size, slices)
+        elif parameters.training == "sampled":
+            self.encoder = AtomTable(facts.declared, self._prior)
         self._layers: dict[tuple[tuple[str, bytes], ...], LogicLayer] = {}
         self._evidence: dict[tuple[tuple[str, bytes], ...], dict[str, Observation]] = {}
         self.convergence: list[Convergence] = []
@@ -205,6 +80,41 @@ class MarkovNetwork:
         return weights
 
     @property
+    def statements(self) -> RuleSet:
+        """The statements that messages are sent for, in the order of their weights."""
+        return self._statements
+
+    def close(self, names: Iterable[str]) -> None:
+        """Read other predicates as closed than before."""
+        self.facts.close(names)
+        self._evidence.clear()
+
+    def prior(self, name: str) -> Tensor:
+        """Return the log-odds, or logits of classes, of a predicate's atoms of which nothing is known."""
+        return self._prior[name]
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a training run is: all that its result depends on, facts and rules by a digest."""
+        digest = sha256("\n".join(map(str, self._statements)).encode())
+        for name in sorted(self.facts.declared):
+            columns, values = self.facts.known(name)
+            digest.update(str(self.facts.declared[name]).encode())
+            for column in (*columns, values):
+                digest.update(column.tobytes())
+        for domain in self.facts.kb.domains.values():
+            digest.update("\0".join(map(str, (domain.name, *domain.labels))).encode())
+        left_out = {"rules", "closed", "prior", "progress", "memory_limit", "epochs", "rate", "seed"}
+        parameters = {name: value for name, value in self.parameters.get_params().items() if name not in left_out}
+        return {
+            # under names of their own: the loop has parameters that are called alike
+            **{f"markov_{name}": value for name, value in parameters.items()},
+            "weights": [self.weights.value(index) for index in range(len(self._statements))],
+            "prior": {name: self._prior[name].tolist() for name in sorted(self._prior)},
+            "closed": sorted(self.facts.closed),
+            "facts_and_rules": digest.hexdigest(),
+        }
+
+    @property
     def rules(self) -> RuleSet:
         """The statements with the weights that were learned; scaled ones as formulas with the weights they count by."""
         return self.weights.write_into(self._statements)
@@ -224,7 +134,12 @@ class MarkovNetwork:
                 alone = RuleSet([WeightedFormula(formula, "soft", 1.0)], predicates=self.facts.rules.predicates)
                 layer = LogicLayer(alone, self.domains(members), 1, memory_limit=self.parameters.memory_limit)
                 logits = layer(given, evidence)
-                sizes = [_mean_size(logits[name] - given[name], evidence.get(name)) for name in given]
+                sizes = []
+                for name in given:
+                    change = logits[name] - given[name]
+                    if self.facts.declared[name].classes is not None:
+                        change = change.amax(-1) - change.amin(-1)
+                    sizes.append(_mean_size(change, evidence.get(name)))
                 weight = self.weights.value(index) / max([1.0, *sizes]) ** self.parameters.scaling_power
                 scaled.append(WeightedFormula(formula, "soft", weight) if is_soft else statement)
         self._statements = RuleSet(scaled, predicates=self.facts.rules.predicates)
@@ -243,18 +158,22 @@ class MarkovNetwork:
         if key not in self._layers:
             if len(self._layers) >= KEPT_LAYERS:
                 del self._layers[next(iter(self._layers))]
-            self._layers[key] = self._make_layer(self.domains(members))
+            self._layers[key] = self.make_layer(self.domains(members))
         return self._layers[key]
 
-    def _make_layer(self, domains: Domains) -> LogicLayer:
+    def make_layer(self, domains: Domains, closed: Iterable[str] = ()) -> LogicLayer:
+        """Return a layer over some domains, with the weights that are learned."""
         parameters = self.parameters
         layer = LogicLayer(
-            self._statements,
+            RuleSet(self._statements.statements, predicates=self._statements.predicates, closed=closed),
             domains,
             parameters.iterations,
             damping=parameters.damping,
             tolerance=parameters.tolerance,
             hard_weight=parameters.hard_weight,
+            messages=parameters.messages,
+            draws=parameters.draws,
+            observed_odds=parameters.observed_odds,
             memory_limit=parameters.memory_limit,
         )
         layer.weights = self.weights
@@ -263,7 +182,7 @@ class MarkovNetwork:
 
     def explain(self, members: Members, atom: str, *, top: int) -> str:
         """Say which formulas and groundings moved an atom most."""
-        layer = self._make_layer(self.domains(members, [*members]))
+        layer = self.make_layer(self.domains(members, [*members]))
         evidence = self.evidence(members)
         layer(keep_open(self.potentials(members), evidence), evidence)
         return str(layer.explain(atom, top=top))
@@ -279,17 +198,40 @@ class MarkovNetwork:
 
     def potentials(self, members: Members, *, opened: str | None = None) -> dict[str, Tensor]:
         """Return the potentials of the layer, without what is known of the predicate ``opened``."""
-        kb, edges = self.facts.kb, None
-        if opened is not None and opened in kb.predicates and isinstance(self.encoder, GraphEncoder):
-            edges = fact_edges(kb, {opened: np.ones(kb.count(opened), dtype=bool)})
-        return self.trust(self.encoder(members, edges))
+        encoder = self._start if isinstance(self.encoder, AtomTable) else self.encoder  # a table is filled later
+        return self.trust(encoder(members, self._edges_without(opened)))
+
+    def potentials_of(self, atoms: Atoms, *, opened: str | None = None) -> dict[str, Tensor]:
+        """Return the potentials of some atoms, without what is known of the predicate ``opened``."""
+        return self.trust(self.encoder.score(atoms, self._edges_without(opened)))
+
+    def _edges_without(self, opened: str | None) -> Edges | None:
+        kb = self.facts.kb
+        if opened is None or opened not in kb.predicates or not isinstance(self.encoder, GraphEncoder):
+            return None
+        return fact_edges(kb, {opened: np.ones(kb.count(opened), dtype=bool)})
+
+    def clamp(self, atoms: Atoms, logits: Mapping[str, Tensor], *, opened: str | None = None) -> dict[str, Tensor]:
+        """Return the log-odds of atoms with those that are observed certain."""
+        clamped = {}
+        for name, columns in atoms.items():
+            clamped[name] = logits[name]
+            if name == opened:
+                continue
+            states = torch.from_numpy(self.facts.states(name, columns))
+            classes = self.facts.declared[name].classes
+            if classes is None:
+                certain = torch.where(states > 0, CERTAIN, -CERTAIN)
+            else:
+                certain = torch.where(states[:, None] == torch.arange(len(classes)), CERTAIN, -CERTAIN)
+                states = states[:, None]
+            clamped[name] = torch.where(states < 0, logits[name], certain)
+        return clamped
 
     def trust(self, logits: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the share of the encoder's log-odds that enters the layer: ``prior + trust · (φ − prior)``."""
         share = self.parameters.trust if self.parameters.encoder != "none" else 1.0
-        return {
-            name: torch.lerp(torch.full_like(given, self._prior[name]), given, share) for name, given in logits.items()
-        }
+        return {name: torch.lerp(self._prior[name].expand_as(given), given, share) for name, given in logits.items()}
 
     def infer(
         self, members: Members, potentials: Mapping[str, Tensor], *, opened: str | None = None
@@ -313,30 +255,43 @@ def keep_open(logits: Mapping[str, Tensor], evidence: Mapping[str, Observation])
     return {name: given for name, given in logits.items() if not isinstance(evidence.get(name), Tensor)}
 
 
-def read_priors(facts: GroundFacts, prior: float | Mapping[str, float] | str) -> dict[str, float]:
-    """Return each predicate's prior log-odds.
+def read_priors(facts: GroundFacts, prior: float | Mapping[str, float] | str) -> dict[str, Tensor]:
+    """Return each predicate's prior log-odds, or logits of its classes.
 
     With ``"density"`` they are ``log (t + ½) / (f + ½)`` for t true and f false facts, where what is not observed
     counts as false unless false facts are listed; a predicate without facts has those of all that have as many
-    arguments, and 0 where there are none.
+    arguments, and 0 where there are none. Of a predicate with classes they are ``log (n_k + ½)`` for the n_k facts of
+    each class; a number is no prior of classes, which are alike then.
     """
+    by_class = {
+        name: torch.zeros(len(declaration.classes))
+        for name, declaration in facts.declared.items()
+        if declaration.classes is not None
+    }
     if isinstance(prior, int | float):
-        return dict.fromkeys(facts.declared, float(prior))
+        return {name: by_class.get(name, torch.tensor(float(prior))) for name in facts.declared}
     if not isinstance(prior, str):
         for name in prior:
-            facts.declaration(name)
-        return {name: float(prior.get(name, 0.0)) for name in facts.declared}
+            if facts.declaration(name).classes is not None:
+                raise DataError(f"prior is the log-odds of what is true or false, and {name} has classes")
+        return {name: by_class.get(name, torch.tensor(float(prior.get(name, 0.0)))) for name in facts.declared}
     counts: dict[str, tuple[int, int]] = {}
     for name, declaration in facts.declared.items():
+        if name in by_class:
+            found = np.bincount(facts.known(name)[1], minlength=len(by_class[name]))
+            by_class[name] = torch.from_numpy(np.log(found + 0.5)).to(by_class[name].dtype)
+            continue
         true, false = facts.count(name, truth=True), facts.count(name, truth=False)
         if true or false:
             atoms = sum(prod(len(world[type_name]) for type_name in declaration.types) for world in facts.worlds())
             counts[name] = (true, false or max(atoms - true, 0))
-    priors = {}
+    priors = dict(by_class)
     for name, declaration in facts.declared.items():
+        if name in by_class:
+            continue
         alike = [count for other, count in counts.items() if facts.declared[other].arity == declaration.arity]
         true, false = counts.get(name) or (sum(true for true, _ in alike), sum(false for _, false in alike))
-        priors[name] = log((true + 0.5) / (false + 0.5))
+        priors[name] = torch.tensor(log((true + 0.5) / (false + 0.5)))
     return priors
 
 

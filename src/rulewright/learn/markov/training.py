@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from rulewright.checks import Progress
 from rulewright.errors import DataError
-from rulewright.inject import ConsistencyLoss, distillation_loss
-from rulewright.learn.markov.domains import draw_fact, draw_sample, fill_sample
+from rulewright.inject import distillation_loss
+from rulewright.learn.markov.domains import draw_sample
+from rulewright.learn.markov.encoders import AtomTable, GraphEncoder, fact_edges
 from rulewright.learn.markov.facts import Members
-from rulewright.learn.markov.network import GraphEncoder, MarkovNetwork, fact_edges, keep_open
-
-SCORED_ENTITIES = 16
-"""The entities of each type among which groundings are scored in a step of training ``"scores"``."""
+from rulewright.learn.markov.network import MarkovNetwork, keep_open
+from rulewright.learn.markov.parameters import MarkovParameters
+from rulewright.training.loop import StepPosition, TrainingLoop, TrainingProgress, TrainingSettings
 
 
 def learn_weights(network: MarkovNetwork, random: np.random.Generator, progress: Progress) -> list[float]:
@@ -69,41 +70,81 @@ def _hidden_loss(network: MarkovNetwork, name: str, members: Members, *, trains_
         potentials = {other: value.detach() for other, value in potentials.items()}
     logits = network.infer(members, potentials, opened=name)[name]
     value, known = network.facts.dense(name, members)
-    if not network.facts.count(name, truth=False):
+    has_classes = network.facts.declared[name].classes is not None
+    if not has_classes and not network.facts.count(name, truth=False):
         known = torch.full_like(known, bool(value.any()))
     if not bool(known.any()):
         return None
+    if has_classes:
+        return cross_entropy(logits[known], value[known])
     return binary_cross_entropy_with_logits(logits[known], value[known].to(logits.dtype))
 
 
-def train_encoder(network: MarkovNetwork, random: np.random.Generator, progress: Progress) -> list[float]:
-    """Train the encoder, and with ``end_to_end`` learnable weights too; return the loss of each epoch."""
+def train_encoder(network: MarkovNetwork, folder: str | os.PathLike[str] | None, progress: Progress) -> list[float]:
+    """Train the encoder, and with ``end_to_end`` learnable weights too, or go on in the folder.
+
+    Return the loss of each epoch, which is one step.
+    """
     parameters = network.parameters
-    trained = [*network.encoder.parameters()]
-    if parameters.training == "end_to_end" and network.weights.learned is not None:
-        trained.append(network.weights.learned)
-    optimizer = torch.optim.Adam(trained, lr=parameters.rate)
-    losses = []
-    for epoch in range(parameters.epochs):
-        members = _draw_members(network, random)
-        potentials = _partly_blind(network, members, random)
-        loss = _fact_loss(network, members, potentials, random)
-        if parameters.training == "distill":
-            loss = loss + _distillation_loss(network, members, potentials)
-        elif parameters.training == "scores":
-            loss = loss + _violation_loss(network, members, random)
-        elif network.facts.observed_predicates():
-            targets = _find_targets(network)
-            target = targets[random.integers(len(targets))]
-            hidden_loss = _hidden_loss(network, target, members, trains_encoder=True)
-            loss = loss if hidden_loss is None else loss + hidden_loss
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(trained, 5.0)
-        optimizer.step()
-        losses.append(float(loss.detach()))
-        progress("training the encoder", epoch + 1, parameters.epochs)
-    return losses
+    if not parameters.epochs:
+        return []
+    trained = nn.ModuleList([network.encoder])
+    if parameters.training == "end_to_end":
+        trained.append(network.weights)
+
+    def losses(examples: Sequence[int], position: StepPosition) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
+        loss = _encoder_loss(network, np.random.default_rng([parameters.seed, position.epoch]))
+        yield loss, {"loss": loss}
+
+    loop = TrainingLoop(
+        trained,
+        range(1),
+        losses,
+        settings=make_settings(parameters),
+        identity=network.identity(),
+        groups=[{"params": [*trained.parameters()], "lr": parameters.rate, "weight_decay": 0.0}],
+        folder=folder,
+        progress=tell_steps("training the encoder", progress),
+    )
+    return [record.losses["loss"] for record in loop.run().history]
+
+
+def make_settings(parameters: MarkovParameters) -> TrainingSettings:
+    """Return how an encoder is trained: by Adam, whose rate falls to 0, on one batch a step."""
+    return TrainingSettings(
+        epochs=parameters.epochs,
+        patience=None,
+        batch_size=1,
+        rate=parameters.rate,
+        epsilon=1e-8,
+        warmup=0.0,
+        clip=5.0,
+        seed=parameters.seed,
+    )
+
+
+def tell_steps(stage: str, progress: Progress) -> Callable[[TrainingProgress], None]:
+    """Return what tells how many steps are done of all."""
+
+    def tell(done: TrainingProgress) -> None:
+        progress(stage, (done.epoch - 1) * done.steps + done.step, done.epochs * done.steps)
+
+    return tell
+
+
+def _encoder_loss(network: MarkovNetwork, random: np.random.Generator) -> Tensor:
+    """Return the loss of a step: of the observed facts, and of what the layer makes of the encoder's answer."""
+    members = _draw_members(network, random)
+    potentials = _partly_blind(network, members, random)
+    loss = _fact_loss(network, members, potentials, random)
+    if network.parameters.training == "distill":
+        return loss + _distillation_loss(network, members, potentials)
+    if network.facts.observed_predicates():
+        targets = _find_targets(network)
+        target = targets[random.integers(len(targets))]
+        hidden_loss = _hidden_loss(network, target, members, trains_encoder=True)
+        return loss if hidden_loss is None else loss + hidden_loss
+    return loss
 
 
 def _partly_blind(network: MarkovNetwork, members: Members, random: np.random.Generator) -> dict[str, Tensor]:
@@ -112,6 +153,7 @@ def _partly_blind(network: MarkovNetwork, members: Members, random: np.random.Ge
     if isinstance(encoder, GraphEncoder):
         hidden = {name: random.random(kb.count(name)) < network.parameters.hidden for name in kb.predicates}
         edges = fact_edges(kb, hidden)
+    assert not isinstance(encoder, AtomTable)
     logits: dict[str, Tensor] = encoder(members, edges)
     return logits
 
@@ -126,6 +168,10 @@ def _fact_loss(
     losses = []
     for name, logits in potentials.items():
         value, observed = network.facts.dense(name, members)
+        if network.facts.declared[name].classes is not None:
+            if bool(observed.any()):
+                losses.append(cross_entropy(logits[observed], value[observed]))
+            continue
         true = torch.nonzero((value & observed).reshape(-1)).squeeze(1)
         false = torch.nonzero((observed & ~value).reshape(-1)).squeeze(1)
         if not network.facts.count(name, truth=False):
@@ -145,18 +191,12 @@ def _distillation_loss(network: MarkovNetwork, members: Members, potentials: Map
     with torch.no_grad():
         target = network.infer(members, network.trust(potentials))
     taught = {n: given for n, given in keep_open(potentials, evidence).items() if n in network.facts.used}
-    wanted = {name: target[name].clamp(-limit, limit) for name in taught}
+    classes = {name for name in taught if network.facts.declared[name].classes is not None}
+    wanted = {
+        name: (target[name].log_softmax(-1) if name in classes else target[name]).clamp(-limit, limit)
+        for name in taught
+    }
+    taught |= {name: taught[name].log_softmax(-1) for name in classes}  # a shift of all classes says nothing
     observed = {name: evidence[name] for name in taught if name in evidence}
     unknown = {name: ~known[1] for name, known in observed.items() if isinstance(known, tuple)}
-    return distillation_loss(taught, wanted, unknown, form="squares") if taught else torch.zeros(())
-
-
-def _violation_loss(network: MarkovNetwork, members: Members, random: np.random.Generator) -> Tensor:
-    """Return the share of groundings that are expected to be false, among a few entities around a fact."""
-    sizes = {type_name: min(len(ids), SCORED_ENTITIES) for type_name, ids in members.items()}
-    few = fill_sample(network.facts, members, draw_fact(network.facts, members, random), sizes, random)
-    evidence = network.facts.evidence(few)
-    memory_limit = network.parameters.memory_limit
-    penalty = ConsistencyLoss(network.rules, domains=network.domains(few), form="violation", memory_limit=memory_limit)
-    loss: Tensor = penalty(keep_open(network.encoder(few), evidence), evidence)
-    return loss
+    return distillation_loss(taught, wanted, unknown, form="squares", classes=classes) if taught else torch.zeros(())

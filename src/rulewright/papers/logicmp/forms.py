@@ -2,10 +2,11 @@
 
 All networks start from the same weights and see the forms in the same order. ``plain`` predicts every pair on its own;
 ``slrelax`` adds a penalty of violated groundings to the loss. ``layer`` and ``both`` put the rules behind these two
-networks as a layer; ``end_to_end`` trains a network through the layer, whose weight is learned. A pair coexists where
-that is more probable than not, as in the paper; ``tuned`` has the figures at a threshold chosen on forms held out of
-the training forms, which also choose the epoch, and the weight and iterations of a layer that was not trained. The
-test forms are scored once.
+networks as a layer; ``end_to_end`` trains a network through the layer, whose weight is learned and whose messages come
+in over the share ``layer_warmup`` of the steps. Names that end in ``mean`` and ``block`` have mean messages in place of
+sums, see `TransitiveLayer`. A pair coexists where that is more probable than not, as in the paper; ``tuned`` has the
+figures at a threshold chosen on forms held out of the training forms, which also choose the epoch, and the weight and
+iterations of a layer that was not trained. The test forms are scored once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rulewright.errors import MissingExtraError, unknown_name
 from rulewright.files import write_bytes
 from rulewright.inject import ConsistencyLoss, LogicLayer
 from rulewright.io import funsd
-from rulewright.logic import parse_rules
+from rulewright.logic import RuleSet, parse_rules
 from rulewright.papers.catalogue import Experiment
 from rulewright.papers.logicmp.blocks import (
     COUNTS,
@@ -44,6 +45,7 @@ from rulewright.papers.logicmp.blocks import (
     compare_blocks,
     count_blocks,
 )
+from rulewright.papers.logicmp.form_layer import Averaging, TransitiveLayer, usual_size
 from rulewright.papers.logicmp.form_network import (
     FormBatch,
     FormFeatures,
@@ -78,16 +80,29 @@ def draw_matrices(
 
 
 Tell = Callable[[str], None]
-VARIANTS = {"plain": "plain", "slrelax": "slrelax", "layer": "plain", "both": "slrelax", "end_to_end": "end_to_end"}
+VARIANTS = {
+    "plain": "plain",
+    "slrelax": "slrelax",
+    "layer": "plain",
+    "layer_mean": "plain",
+    "layer_block": "plain",
+    "both": "slrelax",
+    "end_to_end": "end_to_end",
+    "end_to_end_mean": "end_to_end_mean",
+    "end_to_end_block": "end_to_end_block",
+}
 """The network of each variant, by the way it is trained."""
 
-BEHIND = ("layer", "both")
-"""The variants whose layer stands behind a network that was trained without it."""
+BEHIND: Mapping[str, Averaging] = {"layer": "sum", "layer_mean": "words", "layer_block": "block", "both": "sum"}
+"""The variants whose layer stands behind a network that was trained without it, with how messages are averaged."""
 
-UNTRAINED = ("variants", "layer_weights", "layer_iterations", "thresholds", "paper")
+THROUGH: Mapping[str, Averaging] = {"end_to_end": "sum", "end_to_end_mean": "words", "end_to_end_block": "block"}
+"""The ways to train a network through the layer."""
+
+UNTRAINED = ("variants", "layer_weights", "mean_weights", "layer_iterations", "thresholds", "paper")
 """The settings that come after training."""
 
-PICTURED = ("plain", "slrelax", "layer")
+PICTURED = ("plain", "slrelax", "layer", "end_to_end")
 HELD_OUT = (4, 10)  # of every ten training forms by name, the fifth
 PICTURE = "matrices.png"
 
@@ -104,7 +119,9 @@ class FormTask:
 class FormSystem(nn.Module):
     """The network and, by the variant, the layer behind it and the penalty beside it."""
 
-    def __init__(self, network: FormNetwork, layer: nn.Module | None = None, penalty: nn.Module | None = None) -> None:
+    def __init__(
+        self, network: FormNetwork, layer: TransitiveLayer | None = None, penalty: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.network, self.layer, self.penalty = network, layer, penalty
 
@@ -113,7 +130,7 @@ class FormSystem(nn.Module):
         output: FormOutput = self.network(batch)
         if self.layer is None:
             return output
-        return replace(output, coexist=self.layer({"coexist": output.coexist}, mask={"token": batch.mask})["coexist"])
+        return replace(output, coexist=self.layer(output.coexist, batch.mask))
 
     def loss(
         self, forms: Sequence[FormFeatures], *, label_weight: float, penalty_weight: float
@@ -157,7 +174,7 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
             systems[trained] = (system, _train(system, trained, task, settings, seed, folder, tell))
         system, result = systems[trained]
         if variant in BEHIND:
-            system = with_layer(system, task.selection, settings, tell)
+            system = with_layer(system, task, BEHIND[variant], settings, tell)
         selected, predicted = predict_forms(system, task.selection), predict_forms(system, task.test)
         counts[variant] = _count_blocks(predicted, truths, settings["threshold"])
         held_out = _count_blocks(selected, _truths(task.selection), settings["threshold"])
@@ -228,23 +245,32 @@ def build_system(trained: str, task: FormTask, settings: Mapping[str, Any], *, s
             **{name: settings[name] for name in ("size", "layers", "pair_size", "dropout", "vector_dropout")},
         )
     rules = parse_rules(settings["rules"])
-    if trained == "end_to_end":
+    if trained in THROUGH:
         weight, iterations = settings["initial_weight"], settings["iterations"]
-        return FormSystem(network, LogicLayer(rules, iterations=iterations, initial_weight=weight))
+        return FormSystem(network, _make_layer(rules, task, THROUGH[trained], weight=weight, iterations=iterations))
     penalty = ConsistencyLoss(rules, form="violation") if trained == "slrelax" else None
     return FormSystem(network, penalty=penalty)
 
 
+def _make_layer(
+    rules: RuleSet, task: FormTask, averaging: Averaging, *, weight: float, iterations: int
+) -> TransitiveLayer:
+    messages = LogicLayer(rules, iterations=1, initial_weight=weight)
+    usual = usual_size(task.training, averaging)
+    return TransitiveLayer(messages, iterations=iterations, averaging=averaging, usual=usual)
+
+
 def with_layer(
-    system: FormSystem, forms: Sequence[FormFeatures], settings: Mapping[str, Any], tell: Tell
+    system: FormSystem, task: FormTask, averaging: Averaging, settings: Mapping[str, Any], tell: Tell
 ) -> FormSystem:
-    """Put the rules behind a trained network, with the weight and iterations that give these forms the best F1."""
-    rules, truths = parse_rules(settings["rules"]), _truths(forms)
+    """Put the rules behind a trained network, with the weight and iterations that are best on the held-out forms."""
+    rules, truths = parse_rules(settings["rules"]), _truths(task.selection)
     best, chosen = -1.0, system
-    for weight, iterations in product(settings["layer_weights"], settings["layer_iterations"]):
-        layer = LogicLayer(rules, iterations=iterations, initial_weight=weight)
+    weights = settings["layer_weights" if averaging == "sum" else "mean_weights"]
+    for weight, iterations in product(weights, settings["layer_iterations"]):
+        layer = _make_layer(rules, task, averaging, weight=weight, iterations=iterations)
         candidate = FormSystem(system.network, layer)
-        counts = _count_blocks(predict_forms(candidate, forms), truths, settings["threshold"])
+        counts = _count_blocks(predict_forms(candidate, task.selection), truths, settings["threshold"])
         full = _full(counts)
         if full > best:
             best, chosen = full, candidate
@@ -267,10 +293,14 @@ def _train(
     truths = _truths(task.selection)
 
     def score() -> float:
+        if system.layer is not None:
+            system.layer.share = 1.0
         counts = _count_blocks(predict_forms(system, task.selection), truths, settings["threshold"])
         return _full(counts)
 
     def losses(batch: Sequence[FormFeatures], position: StepPosition) -> Iterator[tuple[Tensor, Mapping[str, Tensor]]]:
+        if system.layer is not None:
+            system.layer.share = position.ramp(settings["layer_warmup"])
         yield system.loss(batch, label_weight=settings["label_weight"], penalty_weight=settings["slrelax_weight"])
 
     def report(progress: TrainingProgress) -> None:
@@ -330,6 +360,7 @@ def _training_figures(system: FormSystem, result: TrainingResult) -> dict[str, A
         "iterations": None if system.layer is None else system.layer.iterations,
         "epochs": len(result.history),
         "best_epoch": result.best_epoch,
+        "curve": [[round(record.score or 0.0, 4), round(record.seconds, 2)] for record in result.history],
         "seconds_per_epoch": round(float(np.mean([epoch.seconds for epoch in result.history])), 2),
     }
 

@@ -1,8 +1,8 @@
 """LogicMP's table on graphs: Markov logic over Smoke, Kinship, UW-CSE and Cora, by AUC-PR of the queries.
 
-Options of the network are chosen by observed facts alone: of one predicate after the other all facts are hidden, as
-they are of the queried predicates, and inferred from all others (`rulewright.papers.logicmp.selection`). One
-choice holds for all parts of a set. The queries' labels are looked at once, for the figures.
+Options of the network are chosen by observed facts alone: facts of one predicate after the other are hidden and
+inferred from the rest (`rulewright.learn.markov.selection`). One choice holds for all parts of a set. The queries'
+labels are looked at once, for the figures.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ import torch
 
 from rulewright.data import KnowledgeBase
 from rulewright.datasets import load, rules_of
-from rulewright.errors import MemoryLimitError, unknown_name
+from rulewright.errors import DataError, MemoryLimitError, unknown_name
 from rulewright.evaluate.classification import ClassificationScores, evaluate_classification
 from rulewright.files import read_text, write_text
 from rulewright.inject.layer.layer import LogicLayer
 from rulewright.inject.layer.plan import Planner
+from rulewright.io import read_facts, read_rules
 from rulewright.learn.markov.facts import GroundFacts, declare_types
 from rulewright.learn.markov.learner import MarkovLogic
+from rulewright.learn.markov.selection import choose_for_all
 from rulewright.logic import RuleSet
 from rulewright.papers.catalogue import Experiment
-from rulewright.papers.logicmp.selection import first_within_error, hidden_score, telling_predicates
 
 GROUNDINGS = 3000
 """The groundings that are timed one by one."""
@@ -132,28 +133,29 @@ QUERIES = "queries"
 def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[str, Any]:
     """Run an experiment, or go on with it where it was stopped, and return its figures."""
     settings: Any = experiment.settings
-    name = settings["set"]
-    parts: list[Part] = []
-    for part in settings["parts"] or [None]:
-        parts.append((part or name, load(name, part).with_splits({}), rules_of(name, part)))
-    gold = {part or name: load(name, part).split(QUERIES) for part in settings["parts"] or [None]}
+    read = _read_parts(settings["set"], settings["parts"])
+    parts: list[Part] = [(label, kb.with_splits({}), rules) for label, kb, rules in read]
+    gold = {label: kb.split(QUERIES) for label, kb, _ in read}
     for label, kb, rules in parts:
         tell(f"{label}: {kb}, {len(rules)} rules")
     selection = _kept(folder / "selection.json", lambda: _select(parts, settings, tell))
-    chosen = {**settings["options"], **selection["chosen"]}
-    tell(f"chosen: {selection['chosen']}")
+    chosen = selection["chosen"]
+    tell(f"chosen: {chosen}")
     rows: dict[str, Any] = {}
     for variant in settings["variants"]:
         options = _options(variant, chosen, settings, seed)
         rows[variant] = _kept(
             folder / f"{variant}_{seed}.json",
-            lambda options=options: _figures(parts, gold, options, settings),  # type: ignore[misc]
+            lambda options=options, variant=variant: _figures(  # type: ignore[misc]
+                parts, gold, options, folder / f"{variant}_{seed}"
+            ),
         )
         tell(f"{variant}: AUC-PR {rows[variant]['auc_pr']:.4f}")
     figures = {
         "experiment": experiment.name,
         "title": experiment.title,
         "seed": seed,
+        "columns": ["auc_pr"],
         "rows": rows,
         "selection": selection,
         "options": chosen,
@@ -165,6 +167,25 @@ def run(experiment: Experiment, *, seed: int, folder: Path, tell: Tell) -> dict[
         label, kb, rules = next(part for part in parts if part[0] == settings["costs"])
         figures["costs"] = {"part": label, **iteration_costs(rules, kb, seed=seed)}
     return figures
+
+
+def _read_parts(name: str, parts: list[str | None]) -> list[Part]:
+    """Read the parts of a data set, or those of a folder: the folders in it that have rules, or itself."""
+    folder = Path(name)
+    if not name:
+        raise DataError("which data? rulewright run logicmp --data FOLDER")
+    if not folder.is_dir():
+        return [(part or name, load(name, part), rules_of(name, part)) for part in parts or [None]]
+    folders = [folder] if (folder / "rules").exists() else sorted(path.parent for path in folder.glob("*/rules"))
+    read = [(path.name, read_facts(path), read_rules(path)) for path in folders]
+    for label, kb, _ in read:
+        if QUERIES not in kb.splits:
+            raise DataError(f"{folder}: {label} has no queries; an experiment compares answers to them")
+    if not read:
+        raise DataError(
+            f"{folder}: there are no rules here, nor in the folders in it; give predicates, facts, queries and rules"
+        )
+    return read
 
 
 def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -179,33 +200,40 @@ def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _select(parts: list[Part], settings: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Compare all candidates on all parts and choose by `first_within_error`. The seed of the split is always 0."""
-    candidates = [dict(candidate) for candidate in settings["candidates"]]
-    scores: list[dict[str, Any]] = []
-    for candidate in candidates:
-        options = {**settings["options"], **candidate}
-        by_part = {}
-        for label, kb, rules in parts:
-            names = telling_predicates(rules, kb)
-            by_part[label] = mean(hidden_score(rules, kb, name, options, share=settings["hidden"]) for name in names)
-        scores.append({"candidate": candidate, "score": mean(by_part.values()), "by_part": by_part})
-        tell(f"hidden facts: {scores[-1]['score']:.4f} {candidate}")
-    chosen = first_within_error([[*row["by_part"].values()] for row in scores])
-    return {"chosen": candidates[chosen], "scores": scores}
+    """Compare all candidates on all parts. The seed of the choice is always 0."""
+    cases = {label: (rules, kb) for label, kb, rules in parts}
+    choice = choose_for_all(cases, settings["candidates"] or None, seconds=None)
+    tell(str(choice))
+    scores = [
+        {"candidate": dict(tried.options), "score": tried.score, "by_predicate": dict(tried.by_predicate)}
+        for tried in choice.scores
+    ]
+    reasons = {"reason": choice.reason, "note": choice.note, "seconds": choice.seconds}
+    return {"chosen": dict(choice.options), **reasons, "scores": scores}
 
 
 def _options(variant: str, chosen: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the options of a row: the encoder alone, trained on scores, the layer alone, or both."""
-    trained = {**settings["encoder"], "encoder": "gnn", "seed": seed}
+    """Return the options of a row.
+
+    They are the encoder alone, the layer alone, an encoder that is distilled from the layer, the layer's messages on
+    sampled groundings with an encoder and with a table of atoms, and the same with as few groundings as ExpressGNN was
+    trained on. Of sampled training nothing is chosen: world and prior are open as it was published, and what differs
+    stands in the settings.
+    """
+    encoder = settings["encoder"]
+    distilled = {**chosen, **encoder["facts"], "encoder": "gnn", "training": "distill", "seed": seed}
+    sampled = {**encoder["sampled"], "encoder": "embedding", "training": "sampled", "seed": seed}
     known: dict[str, dict[str, Any]] = {
-        "encoder": {**trained, "training": "distill", "iterations": 0, "rules": False},
-        "encoder_scores": {**trained, "training": "scores", "iterations": 0},
-        "layer": {"seed": seed},
-        "encoder_layer": {**trained, "training": "distill"},
+        "encoder": {**distilled, "iterations": 0, "rules": False},
+        "encoder_distilled": distilled,
+        "encoder_scores": {**sampled, **encoder["scores"]},
+        "encoder_layer": sampled,
+        "table_layer": {**sampled, "encoder": "none"},
+        "layer": {**chosen, "seed": seed},
     }
     if variant not in known:
         raise unknown_name("variant", variant, known)
-    return {**chosen, **known[variant]}
+    return known[variant]
 
 
 def score(
@@ -216,26 +244,28 @@ def score(
 
 
 def _scored(
-    rules: RuleSet, kb: KnowledgeBase, queries: KnowledgeBase, options: Mapping[str, Any]
+    rules: RuleSet, kb: KnowledgeBase, queries: KnowledgeBase, options: Mapping[str, Any], folder: Path | None = None
 ) -> tuple[ClassificationScores, MarkovLogic]:
     given = {name: value for name, value in options.items() if name != "rules"}
     statements = rules if options.get("rules", True) else RuleSet([], predicates=rules.predicates)
-    model = MarkovLogic(statements, **given).fit(kb)
+    model = MarkovLogic(statements, **given).fit(kb, folder if "training" in given else None)
     answers = model.predict(queries)
     atoms = {(answer.predicate, tuple(map(str, answer.args))): answer.logit for answer in answers}
     return evaluate_classification(atoms, queries), model
 
 
 def _figures(
-    parts: list[Part], gold: Mapping[str, KnowledgeBase], options: Mapping[str, Any], settings: Mapping[str, Any]
+    parts: list[Part], gold: Mapping[str, KnowledgeBase], options: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
     by_part: dict[str, Any] = {}
     for label, kb, rules in parts:
         start = perf_counter()
-        scores, model = _scored(rules, kb, gold[label], options)
+        scores, model = _scored(rules, kb, gold[label], options, folder / label)
         settled = [str(row) for row in model.convergence_]
         by_part[label] = {**scores.as_dict(), "seconds": perf_counter() - start, "convergence": settled}
-    return {"auc_pr": mean(row["auc_pr"] for row in by_part.values()), "parts": by_part}
+        if "encoder" in model.losses_:
+            by_part[label]["losses"] = model.losses_["encoder"]
+    return {"auc_pr": mean(row["auc_pr"] for row in by_part.values()), "parts": by_part, "options": dict(options)}
 
 
 def _iterations(

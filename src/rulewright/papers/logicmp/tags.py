@@ -401,6 +401,7 @@ def _training_figures(outcome: TaggingOutcome, way: str) -> dict[str, Any]:
         "parameters": outcome.parameters,
         "epochs": len(result.history),
         "best_epoch": result.best_epoch,
+        "curve": [[round(record.score or 0.0, 4), round(record.seconds, 1)] for record in result.history],
         "seconds_per_epoch": round(result.seconds / len(result.history), 1),
         **({"learned_rules": outcome.rules[way]} if way in outcome.rules else {}),
     }
