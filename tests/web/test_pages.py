@@ -121,9 +121,14 @@ def page(browser, address):
 
 
 def opened(page, path):
-    page.goto(path)
-    page.wait_for_function("window.socket && window.socket.connected")
-    return page
+    """Open a page, again as long as it says that rules are being applied: it would not show what they infer."""
+    for _ in range(120):
+        page.goto(path)
+        page.wait_for_function("window.socket && window.socket.connected")
+        if not page.get_by_text("the rules are still being applied").count():
+            return page
+        page.wait_for_timeout(500)
+    raise AssertionError("the rules are still being applied after a minute")
 
 
 def test_the_table_searches_and_orders(page):
